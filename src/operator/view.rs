@@ -336,11 +336,8 @@ impl View {
                 why,
                 ..
             } => {
-                let namespace = object_ref.namespace.clone();
                 let unreadable = Unreadable { uid, why };
-                if self.sessions.put_unreadable(object_ref, unreadable) {
-                    self.plan_binding_of(&namespace);
-                }
+                self.sessions.put_unreadable(object_ref, unreadable);
             }
             FeedEvent::Deleted(object_ref) => self.observe_session_missing(&object_ref, received),
             FeedEvent::ListDone => {

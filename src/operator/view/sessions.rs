@@ -154,12 +154,11 @@ impl Sessions {
         Some(change)
     }
 
-    /// Observes a session that cannot be read. Returns whether it was known.
-    pub(super) fn put_unreadable(&mut self, object_ref: ObjectRef, unreadable: Unreadable) -> bool {
+    /// Observes a session that cannot be read.
+    pub(super) fn put_unreadable(&mut self, object_ref: ObjectRef, unreadable: Unreadable) {
         self.listing.deliver(&object_ref);
-        let was_known = self.remove(&object_ref);
+        self.remove(&object_ref);
         self.unreadable.insert(object_ref, unreadable);
-        was_known
     }
 
     /// Observes that a session does not exist. Returns whether it was known.
