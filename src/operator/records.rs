@@ -135,39 +135,8 @@ fn is_reported(view: &View, rules: &Rules, pod: &Object<UninjectedPod>) -> bool 
 mod tests {
     use super::*;
     use crate::operator::plan;
-    use crate::operator::tests::{object, object_ref};
+    use crate::operator::tests::object;
     use crate::store::fleet::FeedEvent;
-
-    fn there<T>(namespace: &str, name: &str, value: T, version: u64) -> FeedEvent<Object<T>> {
-        FeedEvent::Applied(Box::new(object(namespace, name, version, value)))
-    }
-
-    #[test]
-    fn only_running_pods_without_their_sidecar_are_kept() {
-        let asks = UninjectedPod::default();
-        let over = UninjectedPod {
-            has_ended: true,
-            ..asks
-        };
-        let mirror = UninjectedPod {
-            is_mirror: true,
-            ..asks
-        };
-        let served = UninjectedPod {
-            has_sidecar: true,
-            ..asks
-        };
-        let mut view = View::default();
-        for pod in [over, mirror, served] {
-            view.observe_uninjected_pod(there("n", "p", pod, 1));
-            assert_eq!(view.take_changed(), [], "{pod:?}");
-        }
-        view.observe_uninjected_pod(there("n", "p", asks, 2));
-        assert_eq!(view.take_changed().len(), 1);
-        assert_eq!(view.labelled().all_without_sidecar().count(), 1);
-        view.observe_uninjected_pod(there("n", "p", over, 3));
-        assert_eq!(view.labelled().all_without_sidecar().count(), 0);
-    }
 
     #[test]
     fn missing_sidecar_is_reported_in_labelled_namespaces_only() {
@@ -178,7 +147,8 @@ mod tests {
         let quiet = plan::tests::rules();
         let mut view = View::default();
         for namespace in ["n", "kube-system", "leasehold-system"] {
-            view.observe_namespace(there("", namespace, (), 1));
+            let labelled = object("", namespace, 1, ());
+            view.observe_namespace(FeedEvent::Applied(Box::new(labelled)));
         }
         for (namespace, expected) in [
             ("n", true),
@@ -190,19 +160,5 @@ mod tests {
             assert_eq!(is_reported(&view, &rules, &pod), expected, "{namespace}");
             assert!(!is_reported(&view, &quiet, &pod));
         }
-    }
-
-    #[test]
-    fn pods_are_checked_after_their_namespace_is_labelled() {
-        let mut view = View::default();
-        for namespace in ["n", "m"] {
-            view.observe_uninjected_pod(there(namespace, "p", UninjectedPod::default(), 1));
-        }
-        view.take_changed();
-        view.observe_namespace(there("", "n", (), 1));
-        let mut pods = view.take_changed();
-        pods.retain(|key| matches!(key, Key::UninjectedPod(_)));
-        let expected = object_ref("n", "p");
-        assert_eq!(pods, [Key::UninjectedPod(expected)]);
     }
 }

@@ -102,7 +102,7 @@ impl State {
         let gauges = Gauges {
             queue_depth: self.queue.len(),
             leads: self.leads && leads,
-            is_synced: self.rules.watched().all(|kind| self.view.is_listed(kind)),
+            is_synced: self.view.is_all_listed(self.rules.watched()),
             store_went_back: self.store.status() == StoreStatus::WentBack,
         };
         self.metrics.set_gauges(&self.view, &gauges);

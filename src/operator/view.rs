@@ -70,6 +70,11 @@ impl View {
         }
     }
 
+    /// Returns whether all objects of these feeds were listed at least once.
+    pub(super) fn is_all_listed(&self, mut kinds: impl Iterator<Item = FeedKind>) -> bool {
+        kinds.all(|kind| self.is_listed(kind))
+    }
+
     /// Returns whether enough was observed to act. The feed of pods is not needed: silence leads to
     /// the same results later.
     pub(super) const fn may_act(&self) -> bool {

@@ -38,9 +38,8 @@ pub(super) fn plan(view: &View, rules: &Rules, namespace: &Arc<str>, now: Moment
     let watched = FeedKind::ALL
         .into_iter()
         .filter(|kind| rules.bind_sidecars.watches(*kind));
-    let mut needed = watched.chain([FeedKind::Session]);
-    let knows_all = needed.all(|kind| view.is_listed(kind));
-    if rules.bind_sidecars == BindSidecars::None || !knows_all {
+    let needed = watched.chain([FeedKind::Session]);
+    if rules.bind_sidecars == BindSidecars::None || !view.is_all_listed(needed) {
         return Plan::default();
     }
     let seen = view.labelled();

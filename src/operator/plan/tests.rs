@@ -6,6 +6,7 @@ mod strangers;
 use std::sync::Arc;
 
 use super::*;
+use crate::operator::observation::Observation;
 use crate::operator::rules::BindSidecars;
 use crate::operator::tests;
 use crate::protocol::ids::{GrantId, OwnerId, Resource};
@@ -303,7 +304,7 @@ fn waiters_sessions_are_read_while_the_holders_is_missing() {
 #[test]
 fn report_of_a_running_pod_replaces_the_report_of_its_end() {
     let mut world = World::new().session(session_of("a"), 0).pod_ended("a");
-    let report = PodReport {
+    let running = PodReport {
         object_ref: object_ref("a"),
         uid: claimant("a").pod.uid,
         is_terminal: false,
@@ -312,7 +313,12 @@ fn report_of_a_running_pod_replaces_the_report_of_its_end() {
         declared: 1,
         containers: vec![ContainerReport::Alive],
     };
-    world.view.observe_pod(FeedEvent::Applied(Box::new(report)));
+    let read = Observation::PodOfSession {
+        session: object_ref("a"),
+        version: Revision(world.version),
+        report: Some(running),
+    };
+    world.view.observe(read, at(1));
     assert!(world.about_session("a", 1).action.is_none());
 }
 

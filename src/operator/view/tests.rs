@@ -22,9 +22,17 @@ fn object_ref(name: &str) -> ObjectRef {
     tests::object_ref("n", name)
 }
 
+fn applied<T>(namespace: &str, name: &str, version: u64, value: T) -> FeedEvent<Object<T>> {
+    FeedEvent::Applied(Box::new(tests::object(namespace, name, version, value)))
+}
+
 fn lock(name: &str, version: u64) -> FeedEvent<Object<Lock>> {
-    let lock = Lock::unheld(Resource::parse(name).unwrap());
-    FeedEvent::Applied(Box::new(tests::object("n", name, version, lock)))
+    applied(
+        "n",
+        name,
+        version,
+        Lock::unheld(Resource::parse(name).unwrap()),
+    )
 }
 
 fn version(view: &View, name: &str) -> Option<u64> {
@@ -85,12 +93,12 @@ fn revision_below_the_highest_seen_is_detected() {
 
 #[test]
 fn view_is_complete_after_every_feed_was_listed_once() {
-    let all = |view: &View| {
-        let mut needed = FeedKind::ALL
+    let needed = || {
+        FeedKind::ALL
             .into_iter()
-            .filter(|kind| kind.is_needed_throughout());
-        needed.all(|kind| view.is_listed(kind))
+            .filter(|kind| kind.is_needed_throughout())
     };
+    let all = |view: &View| view.is_all_listed(needed());
     let mut view = View::default();
     view.observe_lock(FeedEvent::ListDone, now(1));
     view.observe_session(FeedEvent::ListDone, at(1));
@@ -128,4 +136,44 @@ fn list_is_compared_with_what_was_seen_before_its_request() {
     assert!(view.observe_revision(Revision(6), before));
     assert_eq!(view.seen(), Some(Seen::from_list(Revision(7))));
     assert!(!view.observe_revision(Revision(6), view.seen()));
+}
+
+#[test]
+fn only_running_pods_without_their_sidecar_are_kept() {
+    let asks = UninjectedPod::default();
+    let over = UninjectedPod {
+        has_ended: true,
+        ..asks
+    };
+    let mirror = UninjectedPod {
+        is_mirror: true,
+        ..asks
+    };
+    let served = UninjectedPod {
+        has_sidecar: true,
+        ..asks
+    };
+    let mut view = View::default();
+    for pod in [over, mirror, served] {
+        view.observe_uninjected_pod(applied("n", "p", 1, pod));
+        assert_eq!(view.take_changed(), [], "{pod:?}");
+    }
+    view.observe_uninjected_pod(applied("n", "p", 2, asks));
+    assert_eq!(view.take_changed().len(), 1);
+    assert_eq!(view.labelled().all_without_sidecar().count(), 1);
+    view.observe_uninjected_pod(applied("n", "p", 3, over));
+    assert_eq!(view.labelled().all_without_sidecar().count(), 0);
+}
+
+#[test]
+fn pods_are_checked_after_their_namespace_is_labelled() {
+    let mut view = View::default();
+    for namespace in ["n", "m"] {
+        view.observe_uninjected_pod(applied(namespace, "p", 1, UninjectedPod::default()));
+    }
+    view.take_changed();
+    view.observe_namespace(applied("", "n", 1, ()));
+    let mut pods = view.take_changed();
+    pods.retain(|key| matches!(key, Key::UninjectedPod(_)));
+    assert_eq!(pods, [Key::UninjectedPod(object_ref("p"))]);
 }

@@ -110,7 +110,15 @@ async fn step(world: &mut World, pods: &Pods) -> bool {
         Some(other) => panic!("{other:?}"),
     };
     assert_eq!(applied.outcome == Outcome::Done, applied.error.is_none());
-    world.view.observe(applied.observation.unwrap(), now);
+    let observation = applied.observation.unwrap();
+    let is_about_labels = matches!(
+        observation,
+        Observation::LabelRemoved { .. }
+            | Observation::LabelAdded { .. }
+            | Observation::LabelUnknown(_)
+    );
+    assert!(is_about_labels, "{observation:?}");
+    world.view.observe(observation, now);
     true
 }
 
