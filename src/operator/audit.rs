@@ -120,7 +120,7 @@ fn incident_event(of: Target<'_>, incident: &Incident) -> Event {
             "the grant of {} in pod {} with token {} was ended by {}: {}",
             incident.owner, incident.pod, incident.token, incident.actor, incident.reason
         ),
-        ..new_event(of, &incident_identity(of, incident), incident.at)
+        ..event_regarding(of, &incident_identity(of, incident), incident.at)
     }
 }
 
@@ -139,7 +139,7 @@ fn long_held_record(placed: &Object<Lock>) -> Option<AuditRecord> {
             pod.name,
             time_text(grant.acquired_at)
         ),
-        ..new_event(
+        ..event_regarding(
             Target::of(placed),
             &format!("long-held {}", grant.id),
             since,
@@ -165,7 +165,7 @@ pub(super) fn ignored_request(
              ignored. The current grant is in status.lease.id",
             request.actor, request.lease
         ),
-        ..new_event(Target::of(placed), &what, now)
+        ..event_regarding(Target::of(placed), &what, now)
     };
     AuditRecord { line: None, event }
 }
@@ -187,7 +187,7 @@ pub(super) fn unreadable(
              Fix it, or delete it once nothing uses it; a free one is deleted after its retention \
              time"
         ),
-        ..new_event(
+        ..event_regarding(
             Target { object_ref, uid },
             &format!("unreadable {uid}"),
             now,
@@ -208,7 +208,7 @@ pub(super) fn foreign_binding(found: &Object<Binding>, now: WallTime) -> AuditRe
                   decides which service accounts may run a sidecar in this namespace. Delete it to \
                   let the operator create its own"
             .to_owned(),
-        ..new_event(Target::of(found), &format!("foreign {}", found.uid), now)
+        ..event_regarding(Target::of(found), &format!("foreign {}", found.uid), now)
     };
     AuditRecord { line: None, event }
 }
@@ -227,13 +227,14 @@ pub(super) fn not_injected(pod: &Object<UninjectedPod>, now: WallTime) -> AuditR
                   controller recreates it; if the new pod has none either, check the webhook \
                   (kubectl get mutatingwebhookconfiguration leasehold-injector)"
                 .to_owned(),
-        ..new_event(Target::of(pod), &format!("not-injected {}", pod.uid), now)
+        ..event_regarding(Target::of(pod), &format!("not-injected {}", pod.uid), now)
     };
     AuditRecord { line: None, event }
 }
 
-/// Returns an Event about a lock, to be completed.
-fn new_event(of: Target<'_>, what: &str, at: WallTime) -> Event {
+/// Returns an Event regarding an object: a lock, unless the caller sets another kind. Its reason,
+/// action and message are empty.
+fn event_regarding(of: Target<'_>, what: &str, at: WallTime) -> Event {
     Event {
         name: event_name(of.object_ref, what),
         regarding: Regarding::Lock,

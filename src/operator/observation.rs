@@ -92,8 +92,11 @@ pub(super) enum Observation {
     Sidecars(Arc<str>, bool),
 }
 
-/// Returns the event of a feed that shows what a request found: an object, or none.
-pub(super) fn found<T>(object_ref: &ObjectRef, found: Option<Object<T>>) -> FeedEvent<Object<T>> {
+/// Returns the event with which a feed would deliver what a request found: an object, or none.
+pub(super) fn event_of<T>(
+    object_ref: &ObjectRef,
+    found: Option<Object<T>>,
+) -> FeedEvent<Object<T>> {
     found.map_or_else(
         || FeedEvent::Deleted(object_ref.clone()),
         |found| FeedEvent::Applied(Box::new(found)),

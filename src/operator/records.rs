@@ -1,6 +1,7 @@
-//! Selects what has to be recorded: what the objects say, and what is wrong with them.
+//! Selects the records of the observed objects: incidents, long-held and unreadable locks, ignored
+//! release requests, foreign bindings, and pods without their sidecar.
 //!
-//! Pure. The same observations give the same records, so the recorder writes each once.
+//! Pure. A later call returns records with the same names, so the recorder writes each once.
 
 use crate::clock::Now;
 use crate::protocol::lock::{Grant, Lock};
@@ -105,7 +106,7 @@ pub(super) fn ignored_request(view: &View, lock: &Object<Lock>, now: Now) -> Opt
     let request = value.settings.release_request.as_ref()?;
     let before = view.lock(&lock.object_ref);
     let is_new = match before {
-        Some(before) => before.request.as_ref() != Some(request),
+        Some(before) => before.release_request.as_ref() != Some(request),
         // The lock was created with it. A request in a list may be old.
         None => value.transitions == 0 && !view.is_listing_locks(),
     };

@@ -153,7 +153,7 @@ impl State {
                     let error = with_advice(FeedKind::Lock, &error);
                     tracing::warn!(error, "reading the store revision failed; retrying");
                 }
-                return self.store.fail(now.moment);
+                return self.store.finish_without_answer(now.moment);
             }
         };
         let is_first = self.view.seen().is_none();
@@ -316,6 +316,7 @@ impl State {
         match &observation {
             Observation::Lock(event) => {
                 self.observe_errors(FeedKind::Lock, event, at);
+                self.log_unreadable(FeedKind::Lock, event, at);
                 self.before_lock_event(event, now);
             }
             Observation::Session(event) => {
@@ -329,8 +330,13 @@ impl State {
             Observation::UninjectedPod(event) => {
                 self.observe_errors(FeedKind::UninjectedPod, event, at);
             }
-            // Only actions observe the rest.
-            _ => {}
+            // Only actions observe these.
+            Observation::PodOfSession { .. }
+            | Observation::LabelRemoved { .. }
+            | Observation::LabelAdded { .. }
+            | Observation::LabelUnknown(_)
+            | Observation::Leader { .. }
+            | Observation::Sidecars(..) => {}
         }
         let unreadable = match &observation {
             Observation::Lock(FeedEvent::Unreadable { object_ref, .. }) if self.leads => {
@@ -359,8 +365,7 @@ impl State {
                     tracing::info!(lock = %lock.object_ref, "lock deleted; finalizer remains");
                 }
             }
-            FeedEvent::Unreadable { .. } => self.log_unreadable(FeedKind::Lock, event, now.moment),
-            FeedEvent::Deleted(_) | FeedEvent::ListDone => {}
+            FeedEvent::Unreadable { .. } | FeedEvent::Deleted(_) | FeedEvent::ListDone => {}
         }
     }
 

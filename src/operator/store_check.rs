@@ -72,7 +72,7 @@ impl StoreCheck {
     }
 
     /// Records that a read had no answer.
-    pub(super) fn fail(&mut self, now: Moment) {
+    pub(super) fn finish_without_answer(&mut self, now: Moment) {
         self.is_in_flight = false;
         self.due.get_or_insert(now.after(RETRY_INTERVAL));
     }

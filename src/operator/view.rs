@@ -273,10 +273,10 @@ impl View {
                 free,
             } => {
                 let unreadable = Unreadable { uid, why };
-                let unnamed =
+                let unreferenced =
                     self.locks
                         .put_unreadable(&object_ref, unreadable, free.as_deref(), now);
-                self.lock_changed(object_ref, unnamed, None, now.moment);
+                self.lock_changed(object_ref, unreferenced, None, now.moment);
             }
             FeedEvent::Deleted(object_ref) => self.remove_lock(object_ref, now.moment),
             FeedEvent::ListDone => {
@@ -295,14 +295,14 @@ impl View {
         // Before the keys of the lock are copied from it: the queue keeps them.
         self.locks.share_namespace(&mut lock.object_ref);
         let (object_ref, election) = (lock.object_ref.clone(), election_of(&lock));
-        if let Some(unnamed) = self.locks.put(lock, now) {
-            self.lock_changed(object_ref, unnamed, election, now.moment);
+        if let Some(unreferenced) = self.locks.put(lock, now) {
+            self.lock_changed(object_ref, unreferenced, election, now.moment);
         }
     }
 
     fn remove_lock(&mut self, object_ref: ObjectRef, received: Moment) {
-        let unnamed = self.locks.remove(&object_ref);
-        self.lock_changed(object_ref, unnamed, None, received);
+        let unreferenced = self.locks.remove(&object_ref);
+        self.lock_changed(object_ref, unreferenced, None, received);
     }
 
     /// Records what follows from a change of a lock. A session that no lock names any more may be
@@ -310,11 +310,11 @@ impl View {
     fn lock_changed(
         &mut self,
         object_ref: ObjectRef,
-        unnamed: Vec<ObjectRef>,
+        unreferenced: Vec<ObjectRef>,
         election: Option<ObjectRef>,
         received: Moment,
     ) {
-        for session in unnamed {
+        for session in unreferenced {
             self.missing.forget(&session);
             self.sessions.mark_referenced(&session, received);
             self.changed.push(Key::Session(session));

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::agent::{Agent, Campaign, Config, OnTerm};
-
 use leasehold::operator::{BindSidecars, Operator, Ports, Rules};
 use leasehold::protocol::election::ElectionName;
 use leasehold::protocol::session::PodRef;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::applied::Applied;
 use crate::operator::errors;
-use crate::operator::observation::{Observation, found};
+use crate::operator::observation::{Observation, event_of};
 use crate::store::StoreError;
 use crate::store::cluster::PodLabels;
 use crate::store::fleet::{Object, ObjectRef};
@@ -55,7 +55,7 @@ async fn done(
     object_ref: &ObjectRef,
     written: Result<Option<Object<Binding>>, StoreError>,
 ) -> Applied {
-    let observation = |binding| Observation::Binding(found(object_ref, binding));
+    let observation = |binding| Observation::Binding(event_of(object_ref, binding));
     let reread = async {
         let binding = namespaces.binding(&object_ref.namespace).await?;
         Ok(observation(binding))

@@ -1,7 +1,7 @@
 //! Writes and reads locks, sessions and pods. Each write is a compare-and-swap.
 
 use super::applied::Applied;
-use crate::operator::observation::{Observation, found};
+use crate::operator::observation::{Observation, event_of};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::store::StoreError;
@@ -15,7 +15,7 @@ pub(super) async fn revoke(
 ) -> Applied {
     let object_ref = &current.object_ref;
     let written = fleet.update_session(current, next).await;
-    let written = written.map(|written| Observation::Session(found(object_ref, Some(written))));
+    let written = written.map(|written| Observation::Session(event_of(object_ref, Some(written))));
     Applied::written(written, read_session(fleet, object_ref)).await
 }
 
@@ -23,7 +23,7 @@ pub(super) async fn revoke(
 pub(super) async fn write(fleet: &dyn FleetStore, current: &Object<Lock>, next: &Lock) -> Applied {
     let object_ref = &current.object_ref;
     let written = fleet.update_lock(current, next).await;
-    let written = written.map(|written| Observation::Lock(found(object_ref, Some(written))));
+    let written = written.map(|written| Observation::Lock(event_of(object_ref, Some(written))));
     Applied::written(written, read_lock(fleet, object_ref)).await
 }
 
@@ -31,14 +31,14 @@ pub(super) async fn write(fleet: &dyn FleetStore, current: &Object<Lock>, next: 
 pub(super) async fn delete_lock(fleet: &dyn FleetStore, current: &ObjectVersion) -> Applied {
     let object_ref = &current.object_ref;
     let deleted = fleet.delete_lock(current).await;
-    let deleted = deleted.map(|()| Observation::Lock(found(object_ref, None)));
+    let deleted = deleted.map(|()| Observation::Lock(event_of(object_ref, None)));
     Applied::written(deleted, read_lock(fleet, object_ref)).await
 }
 
 pub(super) async fn delete_session(fleet: &dyn FleetStore, current: &Object<Session>) -> Applied {
     let object_ref = &current.object_ref;
     let deleted = fleet.delete_session(current).await;
-    let deleted = deleted.map(|()| Observation::Session(found(object_ref, None)));
+    let deleted = deleted.map(|()| Observation::Session(event_of(object_ref, None)));
     Applied::written(deleted, read_session(fleet, object_ref)).await
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn read_lock(
     object_ref: &ObjectRef,
 ) -> Result<Observation, StoreError> {
     let lock = fleet.lock(object_ref).await?;
-    Ok(Observation::Lock(found(object_ref, lock)))
+    Ok(Observation::Lock(event_of(object_ref, lock)))
 }
 
 pub(super) async fn read_session(
@@ -55,7 +55,7 @@ pub(super) async fn read_session(
     object_ref: &ObjectRef,
 ) -> Result<Observation, StoreError> {
     let session = fleet.session(object_ref).await?;
-    Ok(Observation::Session(found(object_ref, session)))
+    Ok(Observation::Session(event_of(object_ref, session)))
 }
 
 pub(super) async fn read_pod(

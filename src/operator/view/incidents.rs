@@ -134,16 +134,16 @@ mod tests {
         object("n", "r", 1, lock)
     }
 
-    fn event(incidents: &Incidents, active_since: u64) -> Vec<i64> {
-        let event = incidents.to_record(now(active_since).moment);
-        event.map(|incident| incident.at.0 / HOUR).collect()
+    fn recorded(incidents: &Incidents, active_since: u64) -> Vec<i64> {
+        let recorded = incidents.to_record(now(active_since).moment);
+        recorded.map(|incident| incident.at.0 / HOUR).collect()
     }
 
     #[test]
     fn found_incident_is_judged_by_its_date_and_once() {
         let found = Incidents::of(&lock(&[-25, -23, 5]), None, true, now(0)).unwrap();
-        assert_eq!(event(&found, 0), [-23, 5], "5 is from a fast clock");
-        assert_eq!(event(&found, 2), [5], "active two hours later");
+        assert_eq!(recorded(&found, 0), [-23, 5], "5 is from a fast clock");
+        assert_eq!(recorded(&found, 2), [5], "active two hours later");
         let again = Incidents::of(&lock(&[-25, -23, 5]), Some(&found), false, now(9)).unwrap();
         assert!(Arc::ptr_eq(&found, &again));
     }
@@ -152,9 +152,9 @@ mod tests {
     fn incident_seen_on_a_watch_is_judged_by_when_it_was_seen() {
         let first = Incidents::of(&lock(&[-999]), None, false, now(0)).unwrap();
         let both = Incidents::of(&lock(&[-999, -998]), Some(&first), false, now(10)).unwrap();
-        assert_eq!(event(&both, 0), [-999, -998]);
-        assert_eq!(event(&both, 25), [-998]);
-        assert_eq!(event(&both, 35), [0_i64; 0]);
+        assert_eq!(recorded(&both, 0), [-999, -998]);
+        assert_eq!(recorded(&both, 25), [-998]);
+        assert_eq!(recorded(&both, 35), [0_i64; 0]);
     }
 
     #[test]

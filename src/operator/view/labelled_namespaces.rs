@@ -138,9 +138,10 @@ impl LabelledNamespaces {
         &mut self,
         event: FeedEvent<Object<UninjectedPod>>,
     ) -> Vec<Key> {
-        let has_no_need = |pod: UninjectedPod| pod.has_sidecar || pod.is_mirror || pod.has_ended;
+        let needs_no_report =
+            |pod: UninjectedPod| pod.has_sidecar || pod.is_mirror || pod.has_ended;
         let event = match event {
-            FeedEvent::Applied(pod) if has_no_need(pod.stored.value) => {
+            FeedEvent::Applied(pod) if needs_no_report(pod.stored.value) => {
                 FeedEvent::Deleted(pod.object_ref)
             }
             event => event,

@@ -36,7 +36,7 @@ pub(in crate::operator) struct LockObservation {
     idle_before: u32,
     /// How many seconds it is kept, according to its spec.
     retain: Option<u32>,
-    pub(in crate::operator) request: Option<Arc<ReleaseRequest>>,
+    pub(in crate::operator) release_request: Option<Arc<ReleaseRequest>>,
     pub(in crate::operator) incidents: Option<Arc<Incidents>>,
     /// The whole lock, while it is held or has a mark to remove.
     pub(in crate::operator) lock: Option<Arc<Object<Lock>>>,
@@ -75,7 +75,7 @@ impl LockObservation {
             transitions: value.transitions,
             idle_before,
             retain: value.settings.retain.map(whole_seconds),
-            request: value.settings.release_request.clone(),
+            release_request: value.settings.release_request.clone(),
             incidents: Incidents::of(&lock, known, is_preexisting, now),
             lock: is_kept.then(|| Arc::new(lock)),
         }
@@ -105,7 +105,7 @@ impl LockObservation {
             transitions: 0,
             idle_before,
             retain: free.retain.map(whole_seconds),
-            request: None,
+            release_request: None,
             incidents: None,
             lock: None,
         }

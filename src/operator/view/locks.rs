@@ -49,12 +49,12 @@ impl Locks {
             return None;
         }
         let is_preexisting = before.is_none() && !self.listing.is_complete();
-        let unnamed = self.update_sessions_of(&object_ref, Some(&lock));
+        let unreferenced = self.update_sessions_of(&object_ref, Some(&lock));
         let before = self.objects.get(&object_ref);
         let observation = LockObservation::new(lock, before, is_preexisting, now);
         self.unreadable.remove(&object_ref);
         self.objects.insert(object_ref, observation);
-        Some(unnamed)
+        Some(unreferenced)
     }
 
     /// Observes a lock that cannot be read. Returns the sessions that no lock names any more.
@@ -71,20 +71,20 @@ impl Locks {
         let observation = free.map(|free| {
             LockObservation::unreadable_free(&unreadable.uid, free, before, is_preexisting, now)
         });
-        let unnamed = self.remove(object_ref);
+        let unreferenced = self.remove(object_ref);
         if let Some(observation) = observation {
             self.objects.insert(object_ref.clone(), observation);
         }
         self.unreadable.insert(object_ref.clone(), unreadable);
-        unnamed
+        unreferenced
     }
 
     /// Observes that a lock does not exist. Returns the sessions that no lock names any more.
     pub(super) fn remove(&mut self, object_ref: &ObjectRef) -> Vec<ObjectRef> {
-        let unnamed = self.update_sessions_of(object_ref, None);
+        let unreferenced = self.update_sessions_of(object_ref, None);
         self.unreadable.remove(object_ref);
         self.objects.remove(object_ref);
-        unnamed
+        unreferenced
     }
 
     /// Returns the locks that name a session.
@@ -133,7 +133,7 @@ impl Locks {
         let before = self.objects.get(object_ref);
         let before = before.and_then(|before| before.lock.clone());
         let next: BTreeSet<ObjectRef> = next.into_iter().flat_map(sessions_of).collect();
-        let mut unnamed = Vec::new();
+        let mut unreferenced = Vec::new();
         for session in before.iter().flat_map(|lock| sessions_of(lock)) {
             if next.contains(&session) {
                 continue;
@@ -142,7 +142,7 @@ impl Locks {
                 locks.remove(object_ref);
                 if locks.is_empty() {
                     self.by_session.remove(&session);
-                    unnamed.push(session);
+                    unreferenced.push(session);
                 }
             }
         }
@@ -150,7 +150,7 @@ impl Locks {
             let locks = self.by_session.entry(session).or_default();
             locks.insert(object_ref.clone());
         }
-        unnamed
+        unreferenced
     }
 }
 
