@@ -1,12 +1,64 @@
-//! The rules for modules within a part of the crate: no cycle of imports, and one home for the
-//! methods of a type.
+//! The rules for modules within a part of the crate: each imports only modules before it, and the
+//! `impl` blocks of a type are in its file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, shipped, src};
 
-/// The directories under `src` to which the rules apply, with all directories below them.
-const LAYERED: &[&str] = &["operator"];
+/// The part of the crate to which the rules apply.
+const PART: &str = "operator";
+
+/// The order of the modules in each directory of the part. A module imports only those before it.
+const ORDER: &[(&str, &[&str])] = &[
+    (
+        "operator",
+        &[
+            "action",
+            "backoff",
+            "key",
+            "observation",
+            "own_pod",
+            "ports",
+            "store_check",
+            "errors",
+            "rules",
+            "feeds",
+            "queue",
+            "view",
+            "audit",
+            "metrics",
+            "plan",
+            "apply",
+            "done",
+            "records",
+            "recorder",
+            "state",
+        ],
+    ),
+    (
+        "operator/view",
+        &[
+            "incidents",
+            "listing",
+            "pod_session",
+            "elections",
+            "lock_observation",
+            "object_cache",
+            "pods",
+            "labelled_namespaces",
+            "sessions",
+            "locks",
+        ],
+    ),
+    (
+        "operator/plan",
+        &["binding", "label", "reclaim", "unready_leader"],
+    ),
+    (
+        "operator/apply",
+        &["applied", "bindings", "fleet", "labels", "leaders"],
+    ),
+];
 
 /// A path in the code, or a module: `["operator", "view", "Key"]`.
 type Segments = Vec<String>;
@@ -127,47 +179,49 @@ fn imports_within(
     graph
 }
 
-/// Returns a cycle of a graph, if it has one.
-fn cycle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<&str>> {
-    fn visit<'a>(
-        graph: &'a BTreeMap<String, BTreeSet<String>>,
-        node: &'a str,
-        path: &mut Vec<&'a str>,
-        done: &mut BTreeSet<&'a str>,
-    ) -> bool {
-        if let Some(at) = path.iter().position(|before| *before == node) {
-            path.drain(..at);
-            return true;
-        }
-        path.push(node);
-        let is_new = done.insert(node);
-        if is_new
-            && graph[node]
-                .iter()
-                .any(|next| visit(graph, next, path, done))
-        {
-            return true;
-        }
-        path.pop();
-        false
-    }
-    let (mut path, mut done) = (Vec::new(), BTreeSet::new());
-    let mut nodes = graph.keys();
-    let found = nodes.any(|node| visit(graph, node, &mut path, &mut done));
-    found.then_some(path)
+/// Returns an import of a module that does not come before the importing one in an order.
+fn import_against<'a>(
+    order: &[&str],
+    graph: &'a BTreeMap<String, BTreeSet<String>>,
+) -> Option<(&'a str, &'a str)> {
+    // Unlisted modules come last, so the import of one by the top module is found.
+    let place = |name: &str| order.iter().position(|listed| *listed == name);
+    let place = |name: &str| place(name).unwrap_or(order.len());
+    let imports = graph
+        .iter()
+        .flat_map(|(from, to)| to.iter().map(move |to| (from, to)));
+    let mut imports = imports.map(|(from, to)| (from.as_str(), to.as_str()));
+    imports.find(|(from, to)| place(to) >= place(from))
 }
 
-/// Returns the types with an inherent `impl` in the code.
-fn types_with_methods(code: &str) -> BTreeSet<&str> {
-    let blocks = code.lines().filter_map(|line| line.strip_prefix("impl"));
-    let blocks = blocks.filter(|block| !block.contains(" for "));
-    let types = blocks.map(|block| match block.strip_prefix('<') {
-        // The parameters of the block end at the first space that is followed by the type.
-        Some(generic) => generic.split_once("> ").map_or("", |(_, name)| name),
-        None => block.trim_start(),
-    });
-    let paths = types.filter_map(|name| name.split(['<', ' ', '{']).next());
-    paths.filter_map(|path| path.rsplit("::").next()).collect()
+/// Returns the types with an `impl` block in the code, for their own methods or for a trait.
+fn types_with_methods(code: &str) -> BTreeSet<String> {
+    let code = format!("\n{code}");
+    let blocks = code.split("\nimpl").skip(1);
+    let blocks = blocks.filter(|block| block.starts_with([' ', '<', '\n']));
+    let headers = blocks.filter_map(|block| block.split('{').next());
+    headers.filter_map(type_of).collect()
+}
+
+/// Returns the name of the type in the header of an `impl` block.
+fn type_of(header: &str) -> Option<String> {
+    let (mut outside, mut depth, mut before) = (String::new(), 0, ' ');
+    for c in header.chars() {
+        match c {
+            '<' => depth += 1,
+            // An arrow in a bound closes nothing.
+            '>' if before != '-' => depth -= 1,
+            _ if depth == 0 => outside.push(c),
+            _ => {}
+        }
+        before = c;
+    }
+    let words = outside
+        .split_whitespace()
+        .take_while(|word| *word != "where");
+    let path = words.last()?;
+    let name = path.rsplit("::").next()?;
+    Some(name.trim_start_matches('&').to_owned())
 }
 
 fn defines(code: &str, name: &str) -> bool {
@@ -179,46 +233,37 @@ fn defines(code: &str, name: &str) -> bool {
     })
 }
 
-/// Returns a type whose methods are in several files. Types of one name in several files are
-/// different types.
-fn type_with_many_homes(sources: &[(Segments, String)]) -> Option<(&str, Vec<&Segments>)> {
-    let mut homes: BTreeMap<&str, Vec<&(Segments, String)>> = BTreeMap::new();
-    for source in sources {
-        for name in types_with_methods(&source.1) {
-            homes.entry(name).or_default().push(source);
-        }
-    }
-    homes.retain(|name, homes| {
-        homes.len() > 1 && !homes.iter().all(|(_, code)| defines(code, name))
-    });
-    let (name, homes) = homes.pop_first()?;
-    Some((name, homes.into_iter().map(|(module, _)| module).collect()))
+/// Returns a type with an `impl` block outside the file that defines it, and the module of that
+/// block. Types of one name in several files are different types.
+fn stray_impl(sources: &[(Segments, String)]) -> Option<(String, &Segments)> {
+    let is_defined = |name: &str| sources.iter().any(|(_, code)| defines(code, name));
+    sources.iter().find_map(|(module, code)| {
+        let mut types = types_with_methods(code).into_iter();
+        let stray = types.find(|name| !defines(code, name) && is_defined(name))?;
+        Some((stray, module))
+    })
 }
 
 #[test]
-fn modules_of_a_layered_part_import_without_a_cycle() {
-    for directory in LAYERED {
-        let sources = sources_of(directory);
-        let roots = sources.iter().map(|(module, _)| module);
-        for root in roots.filter(|root| src().join(root.join("/")).is_dir()) {
-            let graph = imports_within(root, &sources);
-            let cycle = cycle(&graph).map(|cycle| cycle.join(" -> "));
-            assert_eq!(
-                cycle,
-                None,
-                "the modules of src/{} import in a cycle",
-                root.join("/")
-            );
+fn modules_of_a_part_import_only_those_before_them() {
+    let sources = sources_of(PART);
+    for root in sources.iter().map(|(module, _)| module) {
+        let graph = imports_within(root, &sources);
+        let top = root.join("/");
+        if graph[&top].is_empty() {
+            continue;
         }
+        let order = ORDER.iter().find(|(name, _)| *name == top);
+        let (_, order) = order.unwrap_or_else(|| panic!("add the modules of src/{top} to ORDER"));
+        assert_eq!(import_against(order, &graph), None, "in src/{top}");
+        let gone = order.iter().find(|name| !graph.contains_key(**name));
+        assert_eq!(gone, None, "no such module in src/{top}");
     }
 }
 
 #[test]
-fn methods_of_a_type_are_in_one_file() {
-    for directory in LAYERED {
-        let sources = sources_of(directory);
-        assert_eq!(type_with_many_homes(&sources), None);
-    }
+fn impl_blocks_are_in_the_file_of_their_type() {
+    assert_eq!(stray_impl(&sources_of(PART)), None);
 }
 
 #[test]
@@ -239,7 +284,10 @@ fn module_rules_detect_violations() {
         source("a/b/d", "use crate::a::c::C;"),
         source("a/c", "use crate::other::X;"),
     ];
-    assert_eq!(cycle(&imports_within(&segments("a"), &layered)), None);
+    let graph = imports_within(&segments("a"), &layered);
+    assert_eq!(import_against(&["c", "b"], &graph), None);
+    assert_eq!(import_against(&["b", "c"], &graph), Some(("b", "c")));
+    assert_eq!(import_against(&["c"], &graph), Some(("a", "b")), "unlisted");
     for (module, code) in [
         ("a/c", "use crate::a::b::B;"),
         ("a/c", "fn f() -> super::b::d::D {}"),
@@ -249,24 +297,47 @@ fn module_rules_detect_violations() {
         let mut sources = layered.to_vec();
         sources.push(source(module, code));
         let graph = imports_within(&segments("a"), &sources);
-        assert!(cycle(&graph).is_some(), "{module}: {code}");
+        let found = import_against(&["c", "b"], &graph);
+        assert!(
+            found.is_some_and(|(from, _)| from == "c"),
+            "{module}: {code}"
+        );
     }
     let mut sources = layered.to_vec();
     sources.push(source("a/b/d", "use crate::a::b::B;"));
-    assert_eq!(cycle(&imports_within(&segments("a"), &sources)), None);
-    assert!(cycle(&imports_within(&segments("a/b"), &sources)).is_some());
+    assert_eq!(
+        import_against(&["c", "b"], &imports_within(&segments("a"), &sources)),
+        None
+    );
+    let graph = imports_within(&segments("a/b"), &sources);
+    assert_eq!(import_against(&["d"], &graph), Some(("d", "a/b")));
+}
 
+#[test]
+fn stray_impl_blocks_are_detected() {
+    let source = |module: &str, code: &str| (vec![module.to_owned()], code.to_owned());
     let homes = [
-        source("a", "struct A;\nimpl A {}\nimpl fmt::Debug for B {}"),
+        source(
+            "a",
+            "struct A;\nimpl A {}\nimpl fmt::Debug for Elsewhere {}",
+        ),
         source(
             "b",
-            "pub enum B<T> {}\nimpl<T> B<T> {}\nstruct A;\nimpl A {}",
+            "pub enum B<T> {}\nimpl<T> B<T> {}\nstruct A;\nimpl Default for A {}",
         ),
     ];
-    assert_eq!(type_with_many_homes(&homes), None);
-    let [first, second] = homes;
-    let third = source("c", "impl<T: Into<u8>> super::B<T> {}");
-    let homes = [first, second, third];
-    let found = type_with_many_homes(&homes).map(|(name, _)| name);
-    assert_eq!(found, Some("B"));
+    assert_eq!(stray_impl(&homes), None);
+    for block in [
+        "impl<T: Into<u8>> super::B<T> {}",
+        "impl<F: Fn() -> u8> B<F> {}",
+        "impl<F>\n    B<F>\nwhere\n    F: for<'a> Fn(&'a u8) -> u8,\n{\n}",
+        "impl<T> fmt::Debug for B<T> {}",
+        "impl From<B<u8>> for &B<u16> {}",
+    ] {
+        let [first, second] = homes.clone();
+        let sources = [first, second, source("c", block)];
+        let found = stray_impl(&sources);
+        let expected = ("B".to_owned(), &sources[2].0);
+        assert_eq!(found, Some(expected), "{block}");
+    }
 }
