@@ -1,8 +1,23 @@
-//! The objects in the unit tests.
+//! The objects and the times in the unit tests.
 
+use std::time::Duration;
+
+use crate::clock::Now;
+use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::Revision;
 use crate::store::fleet::{Object, ObjectRef};
 use crate::store::{Original, Stored};
+
+pub(super) fn at(seconds: u64) -> Moment {
+    Moment::since_boot(Duration::from_secs(seconds))
+}
+
+pub(super) fn now(seconds: u64) -> Now {
+    Now {
+        moment: at(seconds),
+        wall: WallTime(0),
+    }
+}
 
 pub(super) fn object_ref(namespace: &str, name: &str) -> ObjectRef {
     ObjectRef {

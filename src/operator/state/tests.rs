@@ -1,18 +1,9 @@
 //! Tests how the answers of the store change the state.
 
-use std::time::Duration;
-
 use super::*;
 use crate::operator::plan::tests::rules;
 use crate::operator::store_check::{CHECK_INTERVAL, RETRY_INTERVAL};
-use crate::protocol::time::WallTime;
-
-fn now(seconds: u64) -> Now {
-    Now {
-        moment: Moment::since_boot(Duration::from_secs(seconds)),
-        wall: WallTime(0),
-    }
-}
+use crate::operator::tests::now;
 
 fn new_state() -> State {
     State::new(Arc::new(rules()), Arc::new(Metrics::new()), now(0).moment)

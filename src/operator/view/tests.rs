@@ -1,22 +1,8 @@
 //! Tests what the view keeps of its observations, in any order of arrival.
 
-use std::time::Duration;
-
 use super::*;
-use crate::operator::tests;
+use crate::operator::tests::{self, at, now};
 use crate::protocol::ids::Resource;
-use crate::protocol::time::WallTime;
-
-fn at(seconds: u64) -> Moment {
-    Moment::since_boot(Duration::from_secs(seconds))
-}
-
-fn now(seconds: u64) -> Now {
-    Now {
-        moment: at(seconds),
-        wall: WallTime(0),
-    }
-}
 
 fn object_ref(name: &str) -> ObjectRef {
     tests::object_ref("n", name)

@@ -1,12 +1,10 @@
 //! Tests the plan for the binding of each kind of namespace, and when no action is planned.
 
 use super::*;
-use crate::clock::Now;
 use crate::operator::key::Key;
 use crate::operator::observation::Observation;
 use crate::operator::plan;
-use crate::operator::tests::object;
-use crate::protocol::time::WallTime;
+use crate::operator::tests::{at, now, object};
 use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 
 fn of(subjects: &[Subject]) -> BTreeSet<Subject> {
@@ -90,20 +88,9 @@ fn step_at(view: &View, bind_sidecars: BindSidecars, seconds: u64) -> Plan {
     plan::plan(view, &rules, &Key::Binding("n".into()), now(seconds))
 }
 
-fn now(seconds: u64) -> Now {
-    Now {
-        moment: moment(seconds),
-        wall: WallTime(0),
-    }
-}
-
-fn moment(seconds: u64) -> Moment {
-    Moment::since_boot(Duration::from_secs(seconds))
-}
-
 /// Completes the list of sessions, without which nothing is planned.
 fn all_sessions_told(view: &mut View) {
-    view.observe_session(FeedEvent::ListDone, moment(0));
+    view.observe_session(FeedEvent::ListDone, at(0));
 }
 
 #[test]
@@ -121,7 +108,7 @@ fn unlabelled_namespace_keeps_its_binding_while_sidecars_run() {
     view.observe(Observation::Sidecars("n".into(), true), now(1));
     let rests = step(&view, 2);
     assert!(rests.action.is_none());
-    assert_eq!(rests.requeue_at, Some(moment(61)));
+    assert_eq!(rests.requeue_at, Some(at(61)));
     assert!(is_look(step(&view, 61)), "the positive read is too old");
     view.observe(Observation::Sidecars("n".into(), false), now(62));
     assert!(is_look(step(&view, 67)), "the negative read is too old");

@@ -1,30 +1,16 @@
 //! Tests when the label of an election's leader is removed, added, and left unchanged.
 
-use std::time::Duration;
-
 use super::*;
-use crate::clock::Now;
 use crate::operator::key::Key;
 use crate::operator::observation::Observation;
 use crate::operator::plan;
-use crate::operator::tests::object;
+use crate::operator::tests::{at, now, object};
 use crate::protocol::ids::{OwnerId, Resource};
 use crate::protocol::lock::{Claim, Decision, Lock};
 use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::time::{SessionTtl, WallTime};
 use crate::protocol::token::{Mint, Revision, Seen};
 use crate::store::fleet::{FeedEvent, Object};
-
-fn at(seconds: u64) -> Moment {
-    Moment::since_boot(Duration::from_secs(seconds))
-}
-
-fn now(seconds: u64) -> Now {
-    Now {
-        moment: at(seconds),
-        wall: WallTime(0),
-    }
-}
 
 pub(in crate::operator) fn object_ref(name: &str) -> ObjectRef {
     ObjectRef {

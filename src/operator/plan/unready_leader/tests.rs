@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::clock::Now;
 use crate::operator::key::Key;
 use crate::operator::observation::Observation;
 use crate::operator::plan;
 use crate::operator::plan::label::tests::{led_by, object_ref, pod};
-use crate::operator::tests::object;
+use crate::operator::tests::{at, now, object};
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::protocol::queue::{Queue, Waiter};
@@ -19,10 +18,6 @@ use crate::store::cluster::CandidatePod;
 use crate::store::fleet::FeedEvent;
 
 const BOUND: u64 = 60;
-
-fn at(seconds: u64) -> Moment {
-    Moment::since_boot(Duration::from_secs(seconds))
-}
 
 /// Returns the lock of the election `jobs`, led by this pod, with these waiters.
 fn led(by: &str, waiting: &[&str]) -> Lock {
@@ -52,10 +47,7 @@ impl World {
     fn tell(&mut self, value: Lock) {
         self.version += 1;
         let lock = object("n", "l", self.version, value);
-        let now = Now {
-            moment: at(0),
-            wall: WallTime(0),
-        };
+        let now = now(0);
         self.view
             .observe_lock(FeedEvent::Applied(Box::new(lock)), now);
     }
@@ -66,10 +58,7 @@ impl World {
             unready_leader: Duration::from_secs(BOUND),
             ..plan::tests::rules()
         };
-        let now = Now {
-            moment: at(seconds),
-            wall: WallTime(0),
-        };
+        let now = now(seconds);
         plan::plan(&self.view, &rules, &Key::Leader(object_ref("jobs")), now)
     }
 
@@ -99,10 +88,7 @@ impl World {
             grant: grant.into(),
             pod: Some(pod),
         };
-        let now = Now {
-            moment: at(seconds),
-            wall: WallTime(0),
-        };
+        let now = now(seconds);
         self.view.observe(check, now);
     }
 }
