@@ -9,37 +9,31 @@
 //! when a caller hangs up runs in a task of its own.
 
 mod acquire;
-mod asked;
 mod backoff;
 mod bid;
-mod cleanup;
 mod core;
 mod driver;
 mod election;
 mod events;
 mod faults;
 mod foreign;
-mod gone;
 mod hold;
 mod journal;
-mod kept;
 mod leases;
 mod line;
 mod local;
-mod loss;
 mod metrics;
 mod observe;
 mod pursuit;
 mod query;
-mod release;
 mod resume;
 mod session;
 mod state;
+mod stop;
 mod take;
 mod take_over;
 mod types;
 mod wait;
-mod watch;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -146,7 +140,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     state: Mutex<State>,
-    /// Wakes the sweeper when a deadline may be nearer than the one it sleeps for.
+    /// Wakes the timer when the core's next moment may be nearer than the one it sleeps for.
     deadlines_changed: tokio::sync::Notify,
     /// Told when a lease, a grant, an attempt or a wait ended, for who waits for one of them.
     something_ended: tokio::sync::Notify,
@@ -190,7 +184,7 @@ impl Agent {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }));
-        agent.spawn_sweeper();
+        agent.spawn_timer();
         agent
     }
 
@@ -225,10 +219,10 @@ impl Agent {
             let remaining = state.session().map(|live| live.remaining(now));
             Gauges {
                 session_remaining: remaining.unwrap_or_default(),
-                leases: state.lease_count(),
+                leases: state.core.own.len(),
                 waiters: state.waiting,
                 streams: state.streams,
-                kept: state.kept.len(),
+                kept: state.core.own.warm_len(),
                 has_journal: state.journal.is_some(),
             }
         };
@@ -247,11 +241,11 @@ impl Agent {
     pub async fn shut_down(&self, on_term: OnTerm) {
         self.drain();
         if on_term == OnTerm::AppsEnded {
-            self.release_from_what_was_told();
+            self.with_core(Core::release_held_back);
         }
         self.resume_before_the_end(on_term).await;
         // Nobody comes back for them.
-        self.give_back_all_kept();
+        self.with_core(|core, cx| core.leases(cx).release_all_warm());
         if on_term == OnTerm::Wait {
             self.wait_for_leases_to_end().await;
         }

@@ -8,22 +8,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::protocol::fair_share::FairShare;
-use crate::protocol::key::GrantKey;
-use crate::protocol::lease::{Lease, Loss, Tenure, Told};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored};
 
-use super::bid::{Begun, Bid, Outlook, Uncertain, request_key};
-use super::gone::Found;
-use super::kept::others_wait;
+use super::bid::{Begun, Bid, Outlook, Uncertain};
+use super::core::begun::{self, FromWarm, NewLease};
+use super::core::history::RequestKey;
+use super::driver::Reports;
 use super::line::KEPT_FOR;
-use super::local::FromKept;
 use super::resume::RESUMED_WITHIN;
-use super::state::Held;
 use super::take::Taken;
-use super::types::Span;
 use super::{AcquireError, AcquireRequest, Acquired, Agent, LeaseError, LeaseView, Life};
 
 /// How long who tries stands in the queue of a lock that is kept between leases.
@@ -118,9 +113,9 @@ impl Agent {
     ) -> Result<Acquired, AcquireError> {
         let outcome = if !self.until_resumed(RESUMED_WITHIN).await {
             Err(AcquireError::Resuming)
-        } else if let FromKept::Lease(lease) = self.acquire_kept(&request, arrived) {
+        } else if let FromWarm::Lease(lease) = self.acquire_warm(&request, arrived) {
             Ok(Acquired::Granted {
-                lease,
+                lease: *lease,
                 replayed: false,
             })
         } else if request.wait.is_zero() {
@@ -231,10 +226,10 @@ impl Agent {
         let attempt = loop {
             let ended = self.0.something_ended.notified();
             // First, because it may take a while, and a repetition be answered meanwhile.
-            let kept = self.acquire_kept_slowly(request, arrived).await?;
-            if let FromKept::Lease(lease) = kept {
+            let warm = self.acquire_warm_slowly(request, arrived).await?;
+            if let FromWarm::Lease(lease) = warm {
                 return Ok(Acquired::Granted {
-                    lease,
+                    lease: *lease,
                     replayed: false,
                 });
             }
@@ -310,7 +305,7 @@ impl Agent {
         request: &AcquireRequest,
         arrived: Moment,
     ) -> Result<Option<Acquired>, AcquireError> {
-        let Some(key) = request_key(request) else {
+        let Some(key) = RequestKey::of(request) else {
             return Ok(None);
         };
         let now = self.now();
@@ -346,19 +341,13 @@ impl Agent {
         if let Some(answer) = self.answer_repeated(request, arrived)? {
             return Ok(Some(answer));
         }
-        let serving = self
-            .state()
-            .held
-            .get(&request.resource)
-            .map(|held| held.lease.id.clone());
-        if let Some(lease) = serving {
-            self.end_if_lost(&lease);
-        }
+        self.with_leases(|leases| leases.end_if_over(&request.resource));
         let is_here = {
             let state = self.state();
             let is_for_line = state.someone_is_in_line(&request.resource, self.now());
-            state.held.contains_key(&request.resource)
-                || (is_for_line && state.kept.contains_key(&request.resource))
+            let own = &state.core.own;
+            own.held(&request.resource).is_some()
+                || (is_for_line && own.warm(&request.resource).is_some())
         };
         Ok(if is_here {
             self.held_here(&request.resource, false)
@@ -375,83 +364,27 @@ impl Agent {
         stored: Stored<Lock>,
         arrived: Moment,
     ) -> Result<LeaseView, AcquireError> {
-        let (request, grant) = (&bid.request, bid.grant());
         let stored = self.raise_if_restored(stored, bid).await?;
-        let session = bid.session().ok_or(AcquireError::SessionLost)?;
-        let deadline = self
-            .session_deadline(session)
-            .ok_or(AcquireError::SessionLost)?;
-        let now = self.now();
-        // As the store has it, so that everybody shows the same.
-        let acquired_at = stored.value.grant.as_ref().map(|grant| grant.acquired_at);
-        let acquired_at = acquired_at.unwrap_or_else(|| self.0.clock.wall());
-        let mut tenure = Tenure::new(grant.clone(), stored.value.token);
-        let mut lease = tenure.serve(now).ok_or(AcquireError::SessionLost)?;
-        let span = Span { arrived, now };
-        let told = begin_lease(&mut lease, request.life, span, deadline)
-            .map_err(|_loss| AcquireError::SessionLost)?;
-        let mut share = FairShare::default();
-        let session = self.own(session);
-        share.note_others(others_wait(&stored.value, &session), now);
-        share.note_lease();
-        let held = Held {
-            lease,
-            tenure,
-            session: session.clone(),
-            owner: request.owner.clone(),
-            life: request.life,
-            keep: request.keep,
-            metadata: request.metadata.clone(),
-            acquired_at,
-            stored,
-            share,
-            since: now,
-            request: request_key(request),
-            replayed: false,
-            readers_until: Moment::default(),
-            is_closing: false,
-            over: None,
-        };
-        let view = self.view(&request.resource, &held, told, span);
-        self.lose_what_was_served(&held.key(), &held.stored);
-        {
+        let grant = bid.key().ok_or(AcquireError::SessionLost)?;
+        let mut reports = Reports::new();
+        let begun = {
             let mut state = self.state();
-            // Who stops has counted the leases that it waits for.
-            if state.is_draining() {
-                return Err(AcquireError::ShuttingDown);
-            }
-            // The session may have been lost since; then nobody would end this lease.
-            if state.deadline_of(&session.id).is_none() {
-                return Err(AcquireError::SessionLost);
-            }
-            let under_way = state.under_way.get(&request.resource);
-            let gone_at = under_way.and_then(|under_way| under_way.gone_at);
-            if gone_at > Some(held.stored.version) {
-                // What is told already cannot be promised.
-                return Err(AcquireError::GrantEnded);
-            }
-            state.insert(request.resource.clone(), held);
-        }
-        self.wake_sweeper_for(&view.lease);
-        tracing::info!(
-            resource = %view.resource, ownerId = %view.owner, leaseId = %view.lease,
-            fencingToken = view.token.get(), "lock acquired"
-        );
-        Ok(view)
-    }
-
-    /// The store gave this agent another grant of the lock, so a lease that is still served from
-    /// an older one is over, and an older one that is kept is gone: somebody ended that grant, and
-    /// it was not heard of yet.
-    fn lose_what_was_served(&self, grant: &GrantKey, seen: &Stored<Lock>) {
-        let now = self.now();
-        let resource = &seen.value.resource;
-        self.state().forget_kept_before(resource, seen.version, now);
-        let served = self.served_grant(resource);
-        if let Some((lease, older, _)) = served.filter(|(_, served, _)| served != grant) {
-            tracing::debug!(grantId = %older.id, "superseded by another grant");
-            self.lose_gone(&lease, &Found::Read(Some(&seen.value)));
-        }
+            let under_way = state.under_way.get(&bid.request.resource);
+            let new = NewLease {
+                request: &bid.request,
+                arrived,
+                grant,
+                stored,
+                gone_at: under_way.and_then(|under_way| under_way.gone_at),
+            };
+            let begun = self.step(&mut state, |core, cx| {
+                begun::begin(&mut core.leases(cx), new)
+            });
+            self.execute_effects(&mut state, &mut reports);
+            begun
+        };
+        self.report(&reports);
+        begun
     }
 }
 
@@ -469,25 +402,4 @@ fn explain_kept(outcome: Acquired, words: &str) -> Acquired {
         },
         outcome => outcome,
     }
-}
-
-/// Lets a lease live as it was asked for, and says what its app is told first.
-pub(super) fn begin_lease(
-    lease: &mut Lease,
-    life: Life,
-    span: Span,
-    session_until: Moment,
-) -> Result<Told, Loss> {
-    let ttl = match life {
-        Life::Ttl(ttl) => ttl,
-        Life::Connection { max_hold } => {
-            lease.bind_to_connection(span.now.after(max_hold));
-            max_hold
-        }
-        Life::Campaign => {
-            lease.bind_to_session();
-            Duration::MAX
-        }
-    };
-    lease.tell(span.arrived, span.now, ttl, session_until)
 }

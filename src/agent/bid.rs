@@ -4,6 +4,8 @@
 //! No I/O but what the session needs. Invariant: the grant's id and the session stay the same
 //! through a bid's life, because a write of unknown outcome carries both.
 
+use tokio::sync::oneshot;
+
 use crate::protocol::ids::{GrantId, Resource, SessionId};
 use crate::protocol::key::{GrantKey, SessionKey};
 use crate::protocol::lock::Claim;
@@ -11,8 +13,10 @@ use crate::protocol::session::Claimant;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
+use super::core::effect::Reply;
+use super::core::history::RequestKey;
 pub(super) use super::core::leftover::Uncertain;
-use super::state::{RequestKey, State};
+use super::state::State;
 use super::{AcquireError, AcquireRequest, Acquired, Agent};
 
 /// An attempt under way, for as long as this lives: the session is not ended under it, its grant
@@ -168,7 +172,7 @@ impl Agent {
     /// Counts a new attempt, unless the same request is being served.
     pub(super) fn begin_attempt(&self, request: &AcquireRequest) -> Result<Begun, AcquireError> {
         let limit = self.0.config.max_leases;
-        let key = request_key(request);
+        let key = RequestKey::of(request);
         let mut state = self.state();
         if state.is_draining() {
             return Err(AcquireError::ShuttingDown);
@@ -228,6 +232,29 @@ impl Agent {
         })
     }
 
+    /// Removes from the store what it may have for a claim that no caller needs any more. The receiver
+    /// gets an answer when that is done.
+    pub(super) fn clear_leftover(
+        &self,
+        resource: Resource,
+        grant: GrantKey,
+        uncertain: Option<Uncertain>,
+    ) -> oneshot::Receiver<Reply> {
+        let (call, receiver) = self.state().expect_reply();
+        self.with_core(|core, cx| {
+            core.look_for_leftover(cx, resource, grant, uncertain, Some(call));
+        });
+        receiver
+    }
+
+    /// Clears from the store what it may have for a bid that is given up. One that sent nothing has nothing
+    /// there.
+    pub(super) fn settle_bid(&self, bid: &Bid) -> Option<oneshot::Receiver<Reply>> {
+        let grant = bid.key().filter(|_| bid.is_sent)?;
+        let resource = bid.request.resource.clone();
+        Some(self.clear_leftover(resource, grant, bid.uncertain))
+    }
+
     /// The deadline is looked at again after every wait.
     pub(super) fn check_session(&self, bid: &Bid) -> Result<(), AcquireError> {
         let deadline = bid.session().and_then(|id| self.session_deadline(id));
@@ -236,12 +263,4 @@ impl Agent {
             _ => Err(AcquireError::SessionLost),
         }
     }
-}
-
-pub(super) fn request_key(request: &AcquireRequest) -> Option<RequestKey> {
-    request.request_id.clone().map(|request_id| RequestKey {
-        owner: request.owner.clone(),
-        resource: request.resource.clone(),
-        request_id,
-    })
 }

@@ -6,31 +6,40 @@
 //! call in flight, so a write is never repeated before its answer is known or counts as unknown.
 
 pub(super) mod backoff;
+pub(super) mod begun;
+mod bound;
 mod cooldown;
 pub(super) mod effect;
 mod ending;
 pub(super) mod free_locks;
 pub(super) mod gone;
+pub(super) mod held;
 pub(super) mod history;
 mod horizon;
+pub(super) mod leases;
 pub(super) mod leftover;
 mod lost;
+pub(super) mod observed;
+pub(super) mod own;
 pub(super) mod peers;
 pub(super) mod release;
 mod releases;
 pub(super) mod report;
 pub(super) mod session;
 pub(super) mod stream;
+pub(super) mod told;
+pub(super) mod warm;
+mod warm_look;
 mod watch;
 
 use std::time::Duration;
 
 use crate::agent::AcquireError;
-use crate::protocol::ids::{GrantId, LeaseId, Resource};
+use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
-use crate::protocol::object::{StoreError, Stored};
+use crate::protocol::object::{Page, StoreError, Stored};
 use crate::protocol::session::{KeepAlive, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Mint, Revision, StoreWentBack};
@@ -45,12 +54,14 @@ use free_locks::FreeLocks;
 use history::History;
 use horizon::Horizon;
 pub(super) use horizon::SeenAtSend;
+use leases::Leases;
 use leftover::Uncertain;
+use own::Own;
 use peers::Peers;
-use release::ReleaseOf;
 use releases::Releases;
 use report::Report;
 use session::{Live, SessionConfig, SessionMachine};
+use warm_look::WarmLook;
 use watch::Watch;
 
 /// How long one call to the store may take before its outcome counts as unknown and is looked up.
@@ -69,19 +80,21 @@ pub(super) struct CoreConfig {
     pub(super) token_floor: u64,
 }
 
-/// Decides about the session, its watch and grants that are over, and has what was observed of the
-/// store.
+/// Decides about the session, its watch, leases, warm grants and grants that are over, and has what was
+/// observed of the store.
 #[derive(Clone, Debug)]
 pub(super) struct Core {
-    /// The spread of the pause before what a watch missed is listed.
-    spread: Duration,
+    ttl: Duration,
     session: SessionMachine,
     /// Sessions that are over and not revoked yet.
     ending: Vec<EndingSession>,
     /// The watch of the live session.
     watch: Option<Watch>,
     last_watch: WatchId,
+    warm_look: Option<WarmLook>,
     horizon: Horizon,
+    /// Leases and warm grants.
+    pub(super) own: Own,
     /// Grants that are over.
     pub(super) releases: Releases,
     /// Other pods' sessions.
@@ -98,11 +111,13 @@ impl Core {
     pub(super) fn new(config: CoreConfig) -> Self {
         Self {
             horizon: Horizon::new(config.token_floor),
-            spread: config.session.ttl.get() / 10,
+            ttl: config.session.ttl.get(),
             session: SessionMachine::new(config.session),
             ending: Vec::new(),
             watch: None,
             last_watch: WatchId::default(),
+            warm_look: None,
+            own: Own::default(),
             releases: Releases::default(),
             peers: Peers::default(),
             free_locks: FreeLocks::default(),
@@ -117,7 +132,6 @@ impl Core {
         let watch = self.watch.as_mut();
         match input {
             Input::NeedSession { call, listed } => self.session.need(call, listed, env),
-            Input::RenewNow(session) => self.session.renew_now(&session, env),
             Input::Drain => self.session.drain(),
             Input::EndSession(request) => self.end_session(cx, Some(request)),
             Input::StopRenewing(request) => self.session.stop_renewing(request, env),
@@ -148,7 +162,9 @@ impl Core {
             .chain(watch)
             .chain(self.out.next_overdue());
         let others = others.chain(self.releases.timeout());
-        ending.chain(others).min()
+        let look = self.warm_look.as_ref().and_then(WarmLook::timeout);
+        let own = self.own.next_end().into_iter().chain(look);
+        ending.chain(others).chain(own).min()
     }
 
     /// Returns the session, unless it is known to be lost. It is valid only before its deadline.
@@ -174,21 +190,12 @@ impl Core {
         self.follow_session(cx);
     }
 
-    /// Revokes a lost session once its last promise has passed.
-    pub(super) fn end_lost(&mut self, cx: &mut Cx, lost: LostSession, not_before: Moment) {
-        let in_flight = lost.in_flight.filter(|op| self.out.is_in_flight(*op));
-        let ending = EndingSession::lost(lost.session, in_flight, not_before);
-        self.add_ending(cx, ending);
-    }
-
-    /// Begins to release a grant; answers the request once that has ended.
-    pub(super) fn release(&mut self, cx: &mut Cx, what: ReleaseOf, call: Option<CallId>) {
+    /// Returns the leases. A session whose deadline has passed is lost first, and its leases with it.
+    pub(super) fn leases<'a>(&'a mut self, cx: &'a mut Cx) -> Leases<'a> {
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        let record = &mut releases::Record {
-            history: &mut self.history,
-            session: self.session.live(),
-        };
-        self.releases.release(what, call, record, env);
+        self.session.expire(env);
+        self.follow_session(cx);
+        self.scope(cx)
     }
 
     /// Looks for what the store may have for a claim that no caller needs any more; answers the
@@ -206,20 +213,9 @@ impl Core {
             .look_for_leftover(resource, grant, uncertain, call, env);
     }
 
-    /// Looks up why a lease is over whose grant is gone.
-    pub(super) fn explain_loss(
-        &mut self,
-        cx: &mut Cx,
-        lease: LeaseId,
-        grant: GrantId,
-        resource: Resource,
-    ) {
-        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        self.releases.explain(lease, grant, resource, env);
-    }
-
     /// Waits for no promise of an earlier process any more: the apps have ended.
     pub(super) fn release_held_back(&mut self, cx: &mut Cx) {
+        self.own.bound.end_apps();
         self.releases.release_now(cx.now);
         self.timer(cx);
     }
@@ -270,14 +266,17 @@ impl Core {
     }
 
     fn watch_happened(&mut self, cx: &mut Cx, id: WatchId, input: WatchInput) {
-        if let WatchInput::Event(revision) = input {
+        if let WatchInput::Event(event) = &input {
             // First: after a restore the session is lost by that, and each lease with it, before any
             // lease is lost by its own event.
-            self.observe_revision(cx, revision);
+            self.observe_revision(cx, event.revision());
         }
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        if let Some(watch) = self.watch.as_mut().filter(|watch| watch.id() == id) {
-            watch.happened(input, env);
+        let watch = self.watch.as_mut().filter(|watch| watch.id() == id);
+        let Some(watch) = watch else { return };
+        watch.happened(&input, env);
+        if let WatchInput::Event(event) = input {
+            observed::event(&mut self.scope(cx), event);
         }
     }
 
@@ -345,17 +344,31 @@ impl Core {
         match call.machine {
             Machine::Session => self.session.answered(op, answer, env),
             Machine::Watch => {
-                if let Some(watch) = &mut self.watch {
-                    watch.answered(op, answer, env);
+                let watch = self.watch.as_mut();
+                let page = watch.and_then(|watch| {
+                    let page = watch.answered(op, answer, env)?;
+                    Some((watch.session().clone(), page))
+                });
+                if let Some((session, page)) = page {
+                    self.listed(cx, &session, *page);
+                }
+            }
+            Machine::WarmLook => {
+                let look = self.warm_look.as_mut();
+                let session = look.and_then(|look| look.answered(op, env));
+                if let (Some(session), Answer::Page(page)) = (session, answer) {
+                    self.listed(cx, &session, *page);
                 }
             }
             Machine::Ending => {}
             machine @ (Machine::Release(_) | Machine::Leftover(_) | Machine::Lost(_)) => {
                 let record = &mut releases::Record {
                     history: &mut self.history,
+                    bound: &mut self.own.bound,
                     session: self.session.live(),
                 };
                 self.releases.answered(machine, op, answer, record, env);
+                self.take_explained(cx);
             }
         }
     }
@@ -367,6 +380,9 @@ impl Core {
         }
         match (&call.reads, lock) {
             (Some(resource), lock) => {
+                if let Some(lock) = lock {
+                    observed::read(&mut self.scope(cx), lock);
+                }
                 let lock = lock.cloned().map(Box::new);
                 let read = Effect::LockRead(resource.clone(), call.sent_at, lock);
                 self.out.push(read);
@@ -393,19 +409,49 @@ impl Core {
         } else {
             self.session.timer(env);
         }
+        self.follow_session(cx);
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         if let Some(watch) = &mut self.watch {
             watch.timer(env);
         }
+        if let Some(look) = &mut self.warm_look {
+            look.timer(&mut self.own, env);
+        }
         let record = &mut releases::Record {
             history: &mut self.history,
+            bound: &mut self.own.bound,
             session: self.session.live(),
         };
         self.releases.timer(record, env);
+        self.take_explained(cx);
+        self.scope(cx).timer();
     }
 
-    /// Keeps the watch with the session.
+    fn listed(&mut self, cx: &mut Cx, session: &SessionId, page: Page<Lock>) {
+        observed::listed(&mut self.scope(cx), session, page);
+    }
+
+    fn take_explained(&mut self, cx: &mut Cx) {
+        for (lease, read) in self.releases.take_explained() {
+            observed::explained(&mut self.scope(cx), &lease, read);
+        }
+    }
+
+    fn scope<'a>(&'a mut self, cx: &'a mut Cx) -> Leases<'a> {
+        Leases {
+            own: &mut self.own,
+            history: &mut self.history,
+            releases: &mut self.releases,
+            session: &mut self.session,
+            env: Env::of(cx, &mut self.out, &mut self.horizon),
+        }
+    }
+
+    /// Ends what depends on a session that was lost, and keeps the watch with the session.
     fn follow_session(&mut self, cx: &mut Cx) {
+        if let Some(lost) = self.session.take_lost() {
+            self.session_lost(cx, lost);
+        }
         let live = self.session.live();
         let watched = self.watch.as_ref().map(Watch::session);
         if watched == live.map(Live::id) {
@@ -415,14 +461,32 @@ impl Core {
             self.last_watch = watch.id();
             self.out.push(Effect::Watch(WatchCommand::Close));
         }
-        self.watch = None;
+        (self.watch, self.warm_look) = (None, None);
         let Some(live) = live else { return };
         // Nothing was the session's before it began, so nothing is missed from there on.
         let (session, listed) = (live.id().clone(), live.listed());
-        self.out.push(Effect::SessionStarted(session.clone()));
         let last = self.last_watch;
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        self.watch = Some(Watch::open(session, last, listed, self.spread, env));
+        self.warm_look = Some(WarmLook::new(session.clone(), self.ttl, env));
+        // The spread of the pause before what a watch missed is listed.
+        let spread = self.ttl / 10;
+        self.watch = Some(Watch::open(session, last, listed, spread, env));
+    }
+
+    /// Ends every lease of a lost session. Their grants are released, and the session is revoked, once
+    /// the last promise has passed.
+    fn session_lost(&mut self, cx: &mut Cx, lost: LostSession) {
+        if lost.loss == Loss::StoreRestored {
+            // An old version may be read again, and must not count as silent all the time.
+            self.peers.forget_all();
+        }
+        self.out.push(Effect::SessionLost);
+        let mut leases = self.scope(cx);
+        let (promised, grants) = leases.end_all_of(&lost.session.id, lost.loss);
+        let in_flight = lost.in_flight.filter(|op| self.out.is_in_flight(*op));
+        let ending = EndingSession::lost(lost.session, in_flight, promised);
+        self.add_ending(cx, ending);
+        self.scope(cx).release_lost(grants, promised);
     }
 }
 

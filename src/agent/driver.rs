@@ -13,24 +13,28 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
-use crate::protocol::ids::{Resource, SessionId};
-use crate::protocol::lease::Loss;
-use crate::protocol::lock::Lock;
+use crate::protocol::ids::SessionId;
+use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, StoreWentBack};
 use crate::random::Random;
-use crate::store::{LockEvent, Page, StoreError, Stored, within};
+use crate::store::{StoreError, Stored, within};
 
 use super::core::effect::{
-    Answer, CallId, Cx, Effect, Input, Record, Reply, Rng, StoreCall, WatchCommand, WatchId,
-    WatchInput,
+    Answer, CallId, Cx, Effect, Input, Reply, Rng, StoreCall, WatchCommand, WatchId, WatchInput,
 };
+use super::core::leases::Leases;
 use super::core::report::Report;
 use super::core::{CALL_LIMIT, Core, SeenAtSend};
-use super::loss::{LostByItself, LostLeases};
-use super::state::{Ended, State};
+use super::line::is_awaited;
+use super::state::State;
 use super::{AcquireError, Agent};
 use report::report;
+
+/// A task that failed is not started again faster than this.
+const RESTART_PAUSE: Duration = Duration::from_millis(200);
+/// The longest sleep of the timer. It wakes earlier for whatever is due earlier.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 
 impl Rng for Random {
     fn id(&mut self) -> u128 {
@@ -42,30 +46,8 @@ impl Rng for Random {
     }
 }
 
-/// A lock that was read, by a read that was sent at this moment.
-type LockRead = (Resource, Moment, Option<Box<Stored<Lock>>>);
-
-/// What is done once the mutex is released.
-#[derive(Default)]
-pub(super) struct Deferred {
-    pub(super) reports: Vec<Report>,
-    lost: Vec<LostLeases>,
-    lost_alone: Vec<LostByItself>,
-    read: Vec<LockRead>,
-    listed: Vec<(SessionId, Box<Page<Lock>>)>,
-}
-
-impl Deferred {
-    /// Reports a lease that was lost by itself.
-    pub(super) fn record_loss(&mut self, resource: Resource, ended: Ended, loss: Loss, at: Moment) {
-        self.lost_alone.push(LostByItself {
-            resource,
-            ended,
-            loss,
-            at,
-        });
-    }
-}
+/// What is reported once the mutex is released.
+pub(super) type Reports = Vec<Report>;
 
 impl Agent {
     /// Feeds an input to the core.
@@ -109,15 +91,20 @@ impl Agent {
 
     /// Runs a step of the core, and executes its effects.
     pub(super) fn with_core<T>(&self, step: impl FnOnce(&mut Core, &mut Cx) -> T) -> T {
-        let mut deferred = Deferred::default();
+        let mut reports = Reports::new();
         let result = {
             let mut state = self.state();
             let result = self.step(&mut state, step);
-            self.execute_effects(&mut state, &mut deferred);
+            self.execute_effects(&mut state, &mut reports);
             result
         };
-        self.run_deferred(deferred);
+        self.report(&reports);
         result
+    }
+
+    /// Runs a step about leases, and executes its effects.
+    pub(super) fn with_leases<T>(&self, step: impl FnOnce(&mut Leases) -> T) -> T {
+        self.with_core(|core, cx| step(&mut core.leases(cx)))
     }
 
     /// Runs a step of the core. Its effects are still to be executed.
@@ -127,19 +114,24 @@ impl Agent {
         step: impl FnOnce(&mut Core, &mut Cx) -> T,
     ) -> T {
         let mut random = self.random().clone();
+        // Read under the mutex: who judges the same lease does so before this or after.
+        let now = self.now();
+        let idle_since = state.idle_since();
+        let lines = &state.lines;
         let mut cx = Cx {
-            now: self.now(),
+            now,
             wall: self.0.clock.wall(),
             rng: &mut random,
-            idle_since: state.is_idle().then_some(state.idle_since),
+            idle_since,
+            is_awaited: &|resource| is_awaited(lines, resource, now),
         };
         step(&mut state.core, &mut cx)
     }
 
     /// Executes the effects of a step, in their order.
-    pub(super) fn execute_effects(&self, state: &mut State, deferred: &mut Deferred) {
+    pub(super) fn execute_effects(&self, state: &mut State, reports: &mut Reports) {
         while let Some(effect) = state.core.poll_effect() {
-            self.execute(state, effect, deferred);
+            self.execute(state, effect, reports);
         }
         let timeout = state.core.poll_timeout(state.is_idle());
         if timeout.is_some_and(|timeout| timeout < state.next_timer) {
@@ -147,29 +139,57 @@ impl Agent {
         }
     }
 
-    /// Does what takes the mutex itself.
-    pub(super) fn run_deferred(&self, deferred: Deferred) {
-        for what in &deferred.reports {
+    /// Logs and counts what has happened.
+    pub(super) fn report(&self, reports: &Reports) {
+        for what in reports {
             report(what, &self.0.metrics);
-        }
-        for lost in deferred.lost {
-            self.report_lost_leases(&lost);
-        }
-        for lost in &deferred.lost_alone {
-            self.report_lost(&lost.resource, &lost.ended, lost.loss, lost.at);
-        }
-        for (resource, sent_at, lock) in deferred.read {
-            self.note_election(&resource, sent_at, lock.as_deref());
-            if let Some(lock) = lock {
-                self.note_read(&lock);
-            }
-        }
-        for (session, page) in deferred.listed {
-            self.note_listed(&session, *page);
         }
     }
 
-    fn execute(&self, state: &mut State, effect: Effect, deferred: &mut Deferred) {
+    /// Feeds the core's timer when it is due.
+    pub(super) fn spawn_timer(&self) {
+        let agent = self.clone();
+        self.spawn_supervised("the timer", move || agent.clone().keep_time());
+    }
+
+    async fn keep_time(self) {
+        while !self.0.stop.is_cancelled() {
+            // Nothing needs to wake this task while it is awake: it asks the core before it sleeps.
+            self.state().next_timer = Moment::default();
+            self.feed(Input::Timer);
+            let next = {
+                let mut state = self.state();
+                let timeout = state.core.poll_timeout(state.is_idle());
+                state.next_timer = timeout.unwrap_or(Moment::since_boot(Duration::MAX));
+                state.next_timer
+            };
+            tokio::select! {
+                biased;
+                () = self.0.stop.cancelled() => {}
+                () = self.0.deadlines_changed.notified() => {}
+                () = self.sleep_until(next.min(self.now().after(LONGEST_SLEEP))) => {}
+            }
+        }
+    }
+
+    /// Runs a task that must not die silently: if it panics, it is started again.
+    pub(super) fn spawn_supervised<F>(
+        &self,
+        name: &'static str,
+        task: impl Fn() -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let agent = self.clone();
+        self.spawn(async move {
+            while let Err(error) = agent.spawn_joined(task()).await {
+                tracing::error!(%error, task = name, "task failed; restarting");
+                tokio::time::sleep(RESTART_PAUSE).await;
+            }
+        });
+    }
+
+    fn execute(&self, state: &mut State, effect: Effect, reports: &mut Reports) {
         match effect {
             Effect::Call {
                 op,
@@ -191,8 +211,7 @@ impl Agent {
                     agent.feed(Input::Answer(op, answer));
                 });
             }
-            Effect::Persist(Record::Session) => state.write_session(),
-            Effect::Persist(Record::SessionOver) => state.write_session_over(),
+            Effect::Persist(record) => state.persist(record),
             Effect::Watch(WatchCommand::Open(id, session, after)) => {
                 let closed = CancellationToken::new();
                 state.watch = Some(closed.clone().drop_guard());
@@ -207,20 +226,46 @@ impl Agent {
             }
             Effect::WakeStreams => self.0.streams_changed.notify_waiters(),
             Effect::WakeCallers => self.0.something_ended.notify_waiters(),
+            Effect::WakeWaiters(resource) => state.wake_line(&resource),
+            Effect::SessionLost => state.wake_lines(),
             Effect::LockRead(resource, sent_at, lock) => {
-                deferred.read.push((resource, sent_at, lock));
+                let elections = &mut state.elections;
+                elections.record_read(&resource, sent_at, lock.as_deref());
             }
-            Effect::ReleaseStarted(grant) => state.bound.release_started(&grant),
-            Effect::LossExplained(lease, read) => {
-                let read = read.map(|read| *read);
-                self.loss_explained(state, &lease, read, deferred);
+            Effect::LeadChanged(resource, at) => state.elections.record_change(&resource, at),
+            Effect::UnknownGrant(stored) => self.unknown_grant(state, *stored),
+            Effect::NotHeld(resource, at) => {
+                if let Some(under_way) = state.under_way.get_mut(&resource) {
+                    under_way.gone_at = under_way.gone_at.max(Some(at));
+                }
             }
-            Effect::SessionStarted(session) => self.spawn_look_at_kept(session),
-            Effect::SessionLost(lost) => {
-                deferred.lost.push(self.session_lost(state, lost));
+            Effect::OnlyHeld(listed, at) => {
+                let under_way = state.under_way.iter_mut();
+                for (_, under_way) in under_way.filter(|(r, _)| !listed.contains(*r)) {
+                    under_way.gone_at = under_way.gone_at.max(Some(at));
+                }
             }
-            Effect::Listed(session, page) => deferred.listed.push((session, page)),
-            Effect::Report(report) => deferred.reports.push(report),
+            Effect::Report(report) => reports.push(report),
+        }
+    }
+
+    /// The session holds a lock by a grant that the core does not know: one that callers wait for, or
+    /// one that nobody needs.
+    fn unknown_grant(&self, state: &mut State, stored: Stored<Lock>) {
+        let Some(key) = stored.value.grant.as_ref().map(Grant::key) else {
+            return;
+        };
+        let resource = stored.value.resource.clone();
+        if let Some(line) = state.lines.get_mut(&resource)
+            && line.grant.as_ref() == Some(&key.id)
+        {
+            line.told = Some(stored);
+            line.changed.notify_one();
+        } else if !state.claimed.contains(&key.id) {
+            // It came for nobody, or what is reported here is over already; the lock says which.
+            self.step(state, |core, cx| {
+                core.look_for_leftover(cx, resource, key, None, None);
+            });
         }
     }
 
@@ -300,16 +345,10 @@ impl Agent {
                 Some(Err(error)) => return WatchInput::Failed(error),
                 None => return WatchInput::Ended,
             };
-            let revision = match &event {
-                LockEvent::Held(stored) => stored.version,
-                LockEvent::Gone { at, .. } | LockEvent::Bookmark(at) => *at,
-            };
-            self.feed(Input::Watch(id, WatchInput::Event(revision)));
+            self.feed(Input::Watch(id, WatchInput::Event(event)));
             if closed.is_cancelled() {
-                // Closed by this event: the lease that it is about is over.
                 return WatchInput::Ended;
             }
-            self.note_event(event);
         }
     }
 }

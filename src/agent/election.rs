@@ -22,14 +22,14 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::protocol::election::{ElectionName, is_election};
+use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, Resource};
-use crate::protocol::lease::Told;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
 
-use super::state::{Held, State};
-use super::{Agent, HolderView, Life, QueryError, TooManyStreams};
+use super::core::held::Held;
+use super::core::told;
+use super::{Agent, HolderView, QueryError, TooManyStreams};
 pub use campaign::Campaign;
 pub use events::{ElectionEvent, ElectionEvents};
 use interest::Interest;
@@ -91,21 +91,11 @@ pub enum ElectionError {
 }
 
 impl Elections {
-    /// A lease began at this moment. Who led before is no news any more.
-    pub(super) fn note_begin(&mut self, resource: &Resource, at: Moment) {
-        self.note_change(resource, at);
-    }
-
-    /// A lease ended at this moment, or began to. Who leads now only the store knows.
-    pub(super) fn note_end(&mut self, resource: &Resource, at: Moment) {
-        self.note_change(resource, at);
-    }
-
-    fn note_change(&mut self, resource: &Resource, at: Moment) {
-        if is_election(resource) {
-            self.forget_seen(resource, at);
-            self.wake_streams();
-        }
+    /// Records that a lease of an election's lock began or ended at this moment: who led before is no
+    /// news any more.
+    pub(super) fn record_change(&mut self, resource: &Resource, at: Moment) {
+        self.forget_seen(resource, at);
+        self.wake_streams();
     }
 
     /// Lets the streams look at what is true now.
@@ -150,17 +140,15 @@ impl Agent {
     /// the agent has no lease of it, or the clock has ended that.
     pub(super) fn lead(&self, election: &ElectionName, arrived: Moment) -> Option<ElectionView> {
         let resource = election.resource();
-        let lease = self.state().held.get(resource)?.lease.id.clone();
-        self.end_if_lost(&lease);
-        let mut state = self.state();
-        // Read under the mutex: whoever judges the same lease does so before this or after.
-        let now = self.now();
-        let told = state.tell_readers(resource, &lease, (arrived, now), self.short())?;
-        let held = state.held.get(resource)?;
+        let short = self.short();
+        let told =
+            self.with_leases(|leases| told::tell_readers(leases, resource, arrived, short))?;
+        let state = self.state();
+        let held = state.core.own.lease(&told.lease)?;
         Some(ElectionView {
             election: election.clone(),
             lead: Some(Lead {
-                lease,
+                lease: told.lease,
                 valid_for: told.valid_for,
             }),
             holder: Some(self.own_view(held)),
@@ -196,59 +184,5 @@ impl Agent {
                 () = self.sleep_until(until) => {}
             }
         }
-    }
-}
-
-impl State {
-    /// Tells readers of an election how long its lease may be believed; notes that they were told.
-    fn tell_readers(
-        &mut self,
-        resource: &Resource,
-        lease: &LeaseId,
-        (arrived, now): (Moment, Moment),
-        short: Duration,
-    ) -> Option<Told> {
-        let session = &self.held.get(resource)?.session.id;
-        let deadline = self.deadline_of(session)?;
-        let is_draining = self.is_draining();
-        let held = self.held.get_mut(resource);
-        let held = held.filter(|held| held.lease.id == *lease && !held.is_closing)?;
-        let bound = match held.life {
-            Life::Connection { .. } | Life::Ttl(_) => now.after(short),
-            Life::Campaign => deadline,
-        };
-        let told = if is_draining {
-            held.lease.last_told(arrived, now)
-        } else {
-            held.lease.tell_again(arrived, now, deadline.min(bound))
-        };
-        let until = told.ok()?.until.min(bound);
-        held.readers_until = held.readers_until.max(until);
-        Some(Told {
-            until,
-            valid_for: until.since(arrived),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-
-    use super::*;
-
-    #[test]
-    fn only_leases_of_elections_wake_its_streams() {
-        let mut elections = Elections::default();
-        let changed = elections.changed.clone();
-        let lock = Resource::parse("jobs").unwrap();
-        let election = ElectionName::parse("jobs").unwrap();
-        let mut told = Box::pin(changed.notified());
-        told.as_mut().enable();
-        elections.note_begin(&lock, Moment::default());
-        elections.note_end(&lock, Moment::default());
-        assert_eq!(told.as_mut().now_or_never(), None);
-        elections.note_begin(election.resource(), Moment::default());
-        assert_eq!(told.now_or_never(), Some(()));
     }
 }

@@ -8,16 +8,15 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
+use super::core::history::End;
 pub use super::core::stream::Request;
 use super::core::stream::{Cursor, Event, Next, Over, Status};
-use super::state::{End, Held, State};
-use super::{AcquireError, Agent, HolderView, LeaseError, LeaseView, Life, TooManyStreams};
+use super::state::State;
+use super::{AcquireError, Agent, HolderView, LeaseError, LeaseView, TooManyStreams};
 
 /// Something that an app is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +61,6 @@ pub struct LeaseEvents {
     lease: LeaseId,
     /// When the request that opened the stream arrived; what is told counts from there.
     arrived: Moment,
-    over: watch::Receiver<Option<Over>>,
     cursor: Cursor,
     opening: fn(LeaseView) -> LeaseEvent,
     _place: StreamPlace,
@@ -74,43 +72,6 @@ pub(super) struct StreamPlace(Agent);
 impl Drop for StreamPlace {
     fn drop(&mut self) {
         self.0.state().streams -= 1;
-    }
-}
-
-impl From<End> for Over {
-    fn from(end: End) -> Self {
-        match end {
-            End::Released | End::Releasing => Self::Released,
-            End::Lost(loss) => Self::Lost(loss),
-        }
-    }
-}
-
-impl Held {
-    /// Tells its streams of events that it is over. What they were told first stands.
-    pub(super) fn tell_streams(&self, how: Over) {
-        if let Some(over) = &self.over {
-            over.send_if_modified(|over| {
-                let is_news = over.is_none();
-                over.get_or_insert(how);
-                is_news
-            });
-        }
-    }
-
-    pub(super) fn follow(&mut self) -> watch::Receiver<Option<Over>> {
-        let over = self.over.get_or_insert_with(|| watch::Sender::new(None));
-        over.subscribe()
-    }
-
-    /// When the app is asked to release what it has held for nearly as long as it may: a TTL
-    /// before the end, or after half of the time where that is later.
-    fn warn_at(&self, session_ttl: Duration) -> Option<Moment> {
-        let Life::Connection { max_hold } = self.life else {
-            return None;
-        };
-        let ends_at = self.lease.hold_ends_at()?;
-        Some(ends_at.before(session_ttl.min(max_hold / 2)))
     }
 }
 
@@ -135,16 +96,15 @@ impl Agent {
         opening: fn(LeaseView) -> LeaseEvent,
         place: StreamPlace,
     ) -> Option<LeaseEvents> {
-        let over = {
-            let mut state = self.state();
-            let held = state.held_mut(lease);
-            held.filter(|held| !held.is_closing)?.follow()
+        let is_served = {
+            let state = self.state();
+            let held = state.core.own.lease(lease);
+            held.is_some_and(|held| held.closing.is_none())
         };
-        Some(LeaseEvents {
+        is_served.then(|| LeaseEvents {
             agent: self.clone(),
             lease: lease.clone(),
             arrived,
-            over,
             cursor: Cursor::default(),
             opening,
             _place: place,
@@ -180,11 +140,11 @@ impl LeaseEvents {
             if agent.has_left() {
                 return None;
             }
-            agent.end_if_lost(&self.lease);
-            let over = *self.over.borrow_and_update();
-            let Some(status) = self.status(over) else {
-                // The look-up has the other end, and tells it how.
-                let _told = self.over.changed().await;
+            // Also a lease of a session that is over by now has ended.
+            agent.with_leases(|leases| leases.end_by_clock(&self.lease));
+            let Some(status) = self.status() else {
+                // Streams are woken when it is known.
+                changed.await;
                 continue;
             };
             self.cursor.observe(&status);
@@ -199,8 +159,6 @@ impl LeaseEvents {
                 Next::End => return None,
                 Next::Wait(until) => tokio::select! {
                     biased;
-                    // The lease keeps the other end for as long as it is not over.
-                    _over = self.over.changed() => {}
                     () = changed => {}
                     () = agent.sleep_until(until) => {}
                 },
@@ -217,9 +175,7 @@ impl LeaseEvents {
         let view = match self.agent.lease(&self.lease, self.arrived) {
             Ok(view) => view,
             // A stopping agent's last told deadline has passed, and nobody ended the lease yet.
-            Err(LeaseError::Lost(_))
-                if self.agent.state().unexplained.contains_key(&self.lease) =>
-            {
+            Err(LeaseError::Lost(_)) if self.agent.state().core.own.is_unexplained(&self.lease) => {
                 return None;
             }
             Err(LeaseError::Lost(loss)) => {
@@ -237,20 +193,17 @@ impl LeaseEvents {
     }
 
     /// What is known of the lease; none while it is over and looked up why.
-    fn status(&self, over: Option<Over>) -> Option<Status> {
+    fn status(&self) -> Option<Status> {
         let ttl = self.agent.0.config.session_ttl;
         let state = self.agent.state();
         let is_stopping = state.is_draining();
-        let Some((held, session_until, is_failing)) = state.lease_and_session(&self.lease) else {
-            if state.unexplained.contains_key(&self.lease) {
+        let served = state.core.own.lease(&self.lease).zip(state.session());
+        let Some((held, live)) = served.filter(|(held, _)| held.closing.is_none()) else {
+            if state.core.own.is_unexplained(&self.lease) {
                 return None;
             }
-            // Taken out by whoever ended it, who told how before.
-            let told = over.or(*self.over.borrow());
-            let over = told.or_else(|| state.core.history.end(&self.lease).map(Over::from));
-            let over = over.or(Some(Over::Released));
             return Some(Status {
-                over,
+                over: Some(state.over(&self.lease)),
                 is_stopping,
                 asked: None,
                 risk_at: None,
@@ -260,10 +213,11 @@ impl LeaseEvents {
         };
         let told_until = held.lease.told_until();
         let over_by_stop = is_stopping && self.agent.now() >= told_until;
+        let (session_until, is_failing) = (live.valid_until(), live.is_failing());
         Some(Status {
-            over: over.or(over_by_stop.then_some(Over::Lost(Loss::AgentStopping))),
+            over: over_by_stop.then_some(Over::Lost(Loss::AgentStopping)),
             is_stopping,
-            asked: held.asked().cloned(),
+            asked: held.release_request().cloned(),
             risk_at: is_failing.then(|| session_until.before(ttl.holder_share() / 2)),
             warn_at: held.warn_at(ttl.get()),
             ends_at: if is_stopping {
@@ -276,12 +230,13 @@ impl LeaseEvents {
 }
 
 impl State {
-    /// A lease, until when its session may be believed, and whether that cannot be renewed.
-    fn lease_and_session(&self, lease: &LeaseId) -> Option<(&Held, Moment, bool)> {
-        let held = self.held.get(self.resource_of.get(lease)?)?;
-        let live = self
-            .session()
-            .filter(|live| *live.id() == held.session.id)?;
-        Some((held, live.valid_until(), live.is_failing()))
+    /// How a lease has ended, as its streams report it.
+    fn over(&self, lease: &LeaseId) -> Over {
+        match self.core.history.end(lease) {
+            _ if self.core.own.was_stopped(lease) => Over::Lost(Loss::AgentStopping),
+            Some(End::Lost(loss)) => Over::Lost(loss),
+            // Its app ended it, or that is so long ago that it is not known any more.
+            Some(End::Released | End::Releasing) | None => Over::Released,
+        }
     }
 }

@@ -12,7 +12,7 @@ impl Agent {
     /// [`LeaseError`] when there is no such lease (any more).
     pub fn lose(&self, lease: &LeaseId) -> Result<(), LeaseError> {
         self.lease(lease, self.now())?;
-        self.lose_lease(lease, Loss::GrantGone);
+        self.with_leases(|leases| leases.lose(lease, Loss::GrantGone));
         Ok(())
     }
 }

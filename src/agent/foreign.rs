@@ -6,14 +6,12 @@
 //! released from here and never counted: they are treated like any other pod's, and reported once.
 
 use crate::protocol::key::GrantKey;
-use crate::protocol::lock::{Grant, Lock};
+use crate::protocol::lock::Lock;
 use crate::store::Stored;
 
 use super::bid::Bid;
+use super::core::observed;
 use super::{AcquireError, Agent};
-
-/// How many foreign grants are reported; one pod can make any number.
-const REPORTED_MAX: usize = 1_000;
 
 impl Agent {
     /// Whether a grant or a queue entry is another pod's, whatever else it says.
@@ -30,35 +28,10 @@ impl Agent {
         };
         let is_taken = bid.key() != Some(grant.key());
         if is_taken {
-            self.report_foreign(&current.value, grant);
+            let resource = &current.value.resource;
+            self.with_leases(|leases| observed::report_foreign(leases, resource, grant));
         }
         is_taken
-    }
-
-    /// Whether another pod holds this lock, which was listed as our session's.
-    pub(super) fn is_of_another_pod(&self, stored: &Stored<Lock>) -> bool {
-        let grant = stored.value.grant.as_ref();
-        let Some(grant) = grant.filter(|grant| self.is_foreign(&grant.key())) else {
-            return false;
-        };
-        self.report_foreign(&stored.value, grant);
-        true
-    }
-
-    /// One warning for each grant, however often it is seen.
-    fn report_foreign(&self, lock: &Lock, grant: &Grant) {
-        {
-            let mut state = self.state();
-            let is_full = state.reported.len() >= REPORTED_MAX;
-            if is_full || !state.reported.insert(grant.id.clone()) {
-                return;
-            }
-        }
-        tracing::warn!(
-            resource = %lock.resource, grantId = %grant.id, session = %grant.holder.session,
-            pod = %grant.holder.pod.name, podUid = %grant.holder.pod.uid,
-            "grant belongs to another pod; ignored"
-        );
     }
 }
 

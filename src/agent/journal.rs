@@ -2,25 +2,25 @@
 //! deadline, each lease before it is answered, and each lease's end before its release is sent.
 //!
 //! The port knows bytes; what they say is in `record`, and what a restarted agent makes of them in
-//! `resume`. Everything is written under the state's mutex, at the two places where a lease comes
-//! and goes, so the journal never says less than what anybody was told. A journal that takes no record
-//! is given up and made void: one with gaps in it would lie.
+//! `resume`. Everything is written under the state's mutex, in the order of the core's effects, so the
+//! journal never says less than what anybody was told. A journal that takes no record is given up and
+//! made void: one with gaps in it would lie.
 //!
-//! It is written anew from the state, so that is done before a record is added and never after: what the
-//! record says is not in the state yet.
+//! It is written anew from the state, before a record is added. What that record says may be in the state
+//! already, and is then written twice.
 
 pub(super) mod record;
 
 use std::io;
 use std::path::PathBuf;
 
-use crate::protocol::ids::LeaseId;
-use crate::protocol::lease::Loss;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::SessionTtl;
 
-use super::state::{End, Held, RequestKey, State};
-use record::{EndedRecord, Identity, LeaseRecord, Record, RequestRecord, SessionRecord, TtlRecord};
+use super::core;
+use super::core::history::End;
+use super::state::State;
+use record::{EndedRecord, Identity, LeaseRecord, Record, SessionRecord, TtlRecord};
 
 /// The journal is written anew when it has this many bytes more than twice what is worth keeping.
 const GARBAGE_BYTES: u64 = 256 * 1024;
@@ -135,15 +135,6 @@ impl Writer {
     }
 }
 
-/// Whether a lease ended because its session did: what was told of it runs out before its grant is
-/// given back.
-const fn is_of_session(end: End) -> bool {
-    matches!(
-        end,
-        End::Lost(Loss::SessionExpired | Loss::SessionRevoked | Loss::StoreRestored)
-    )
-}
-
 fn limit_of(journal: &dyn Journal) -> u64 {
     journal.bytes() * 2 + GARBAGE_BYTES
 }
@@ -230,55 +221,29 @@ impl State {
         }
     }
 
-    /// The session as it is now: before anything is told from it.
-    pub(super) fn write_session(&mut self) {
-        self.write(Self::session_record);
-    }
-
-    /// There is no session any more, and nothing hangs on it.
-    pub(super) fn write_session_over(&mut self) {
-        self.write(|_| Some(Record::SessionOver));
-    }
-
-    /// A lease: before it is answered.
-    pub(super) fn write_lease(&mut self, held: &Held) {
-        self.write(|_| Some(Record::Lease(Box::new(LeaseRecord::of(held, None)))));
-    }
-
-    /// The app changed how long it may be silent.
-    pub(super) fn write_ttl(&mut self, lease: &LeaseId) {
-        self.write(|state| {
-            let held = state.held.get(state.resource_of.get(lease)?)?;
-            let (lease, life) = (lease.to_string(), held.life.into());
-            Some(Record::Ttl(TtlRecord { lease, life }))
+    /// Writes what the core wants to be on file, before anything that follows from it is answered.
+    pub(super) fn persist(&mut self, record: core::effect::Record) {
+        use core::effect::Record as Wanted;
+        self.write(|state| match record {
+            Wanted::Session => state.session_record(),
+            Wanted::SessionOver => Some(Record::SessionOver),
+            Wanted::Lease(lease) => {
+                let held = state.core.own.lease(&lease)?;
+                Some(Record::Lease(Box::new(LeaseRecord::of(held, None))))
+            }
+            Wanted::Life(lease) => {
+                let life = state.core.own.lease(&lease)?.life.into();
+                let lease = lease.to_string();
+                Some(Record::Ttl(TtlRecord { lease, life }))
+            }
+            Wanted::Ended(ended) => Some(Record::Ended(EndedRecord::from(&ended))),
+            Wanted::Unheard(request) => Some(Record::Unheard((&request).into())),
         });
-    }
-
-    /// A lease's end: before the release is sent.
-    pub(super) fn write_end(&mut self, lease: &LeaseId, end: End) {
-        self.write(|state| {
-            let held = state.held.get(state.resource_of.get(lease)?)?;
-            Some(state.end_record(held, end))
-        });
-    }
-
-    fn end_record(&self, held: &Held, end: End) -> Record {
-        let request = held.request.as_ref().map(RequestRecord::from);
-        let is_sent = held.tenure.is_release_sent();
-        let is_held_back = self.is_held_back(held.tenure.grant());
-        let gives_back = is_sent && !is_held_back && !is_of_session(end);
-        let lease = held.lease.id.to_string();
-        Record::Ended(EndedRecord::new(lease, end, gives_back, request))
     }
 
     /// The end of a lease that is not served.
     pub(super) fn write_ended(&mut self, ended: EndedRecord) {
         self.write(|_| Some(Record::Ended(ended)));
-    }
-
-    /// A request was answered to nobody.
-    pub(super) fn write_unheard(&mut self, request: &RequestKey) {
-        self.write(|_| Some(Record::Unheard(request.into())));
     }
 
     fn session_record(&self) -> Option<Record> {
@@ -290,17 +255,27 @@ impl State {
     }
 
     fn worth_keeping(&self) -> impl Iterator<Item = Record> {
-        let leases = self.held.values().map(|held| {
-            if held.is_closing {
-                return self.end_record(held, End::Releasing);
+        let own = &self.core.own;
+        let leases = own.leases().map(|held| {
+            if held.closing.is_some() {
+                let end = own.end_record(held, End::Releasing);
+                return Record::Ended(EndedRecord::from(&end));
             }
-            let asked = held
-                .request
-                .as_ref()
-                .and_then(|key| self.core.history.requested_life(key));
+            let request = held.request.as_ref();
+            let asked = request.and_then(|key| self.core.history.requested_life(key));
             Record::Lease(Box::new(LeaseRecord::of(held, asked)))
         });
         let ends = self.last_ends(ENDS_KEPT).map(Record::Ended);
         self.session_record().into_iter().chain(ends).chain(leases)
+    }
+
+    fn last_ends(&self, count: usize) -> impl Iterator<Item = EndedRecord> {
+        let bound = &self.core.own.bound;
+        let ends = self.core.history.last_ends(count);
+        ends.map(|(lease, end, request)| {
+            let is_held_back = |grant| bound.is_held_back(&grant);
+            let gives_back = end == End::Releasing && !lease.grant().is_some_and(is_held_back);
+            EndedRecord::new(lease.to_string(), end, gives_back, request.map(Into::into))
+        })
     }
 }

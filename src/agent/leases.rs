@@ -1,16 +1,23 @@
-//! What an app asks about its lease: answered from memory, in microseconds, without a write.
-//!
-//! Every answer binds the agent: it is recorded in the lease before it is given.
+//! What apps ask of their leases: to renew, read or release them. The core decides.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use crate::protocol::ids::{LeaseId, Resource};
-use crate::protocol::lease::{Lease, Loss, Told};
-use crate::protocol::time::{Moment, WallTime};
+use tokio::sync::oneshot;
 
-use super::state::{End, Held};
-use super::types::Span;
-use super::{Agent, LeaseError, LeaseView, Life};
+use crate::protocol::ids::LeaseId;
+use crate::protocol::lease::Loss;
+use crate::protocol::time::Moment;
+
+use super::core::effect::Reply;
+use super::core::history::End;
+use super::core::leases::EndedBy;
+use super::core::told;
+use super::driver::Reports;
+use super::{Agent, LeaseError, LeaseView, Released};
+
+/// How long the app waits for the store before the answer is `Pending`.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 impl Agent {
     /// Renews a lease: the app lives, and is told how long it may go on. With `ttl` the app's own
@@ -24,39 +31,8 @@ impl Agent {
         ttl: Option<Duration>,
         arrived: Moment,
     ) -> Result<LeaseView, LeaseError> {
-        let mut is_changed = false;
-        let view = self.tell(lease, arrived, |held, now, deadline| {
-            let ttl = match held.life {
-                Life::Ttl(before) => {
-                    is_changed = ttl.is_some_and(|ttl| ttl != before);
-                    ttl.unwrap_or(before)
-                }
-                // It has none, and needs no renewing; the app is told what it has.
-                Life::Connection { .. } | Life::Campaign => {
-                    return held.lease.tell_again(arrived, now, deadline);
-                }
-            };
-            held.life = Life::Ttl(ttl);
-            held.lease.tell(arrived, now, ttl, deadline)
-        })?;
-        if is_changed {
-            self.state().write_ttl(lease);
-        }
-        self.wake_sweeper_for(lease);
-        Ok(view)
-    }
-
-    /// The answer to a repeated request: the same lease, and from here on somebody believes in it.
-    pub(super) fn replay(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
-        self.tell(lease, arrived, |held, now, deadline| {
-            held.replayed = true;
-            match held.life {
-                Life::Ttl(ttl) => held.lease.tell(arrived, now, ttl, deadline),
-                Life::Connection { .. } | Life::Campaign => {
-                    held.lease.tell_again(arrived, now, deadline)
-                }
-            }
-        })
+        let view = self.with_leases(|leases| told::renew(leases, lease, ttl, arrived));
+        view.map_err(|error| self.unless_resuming(lease, error))
     }
 
     /// What a lease has left. Asking is no sign of the app's life.
@@ -64,77 +40,125 @@ impl Agent {
     /// # Errors
     /// [`LeaseError`] when the lease is unknown, released or lost.
     pub fn lease(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
-        self.tell(lease, arrived, |held, now, deadline| {
-            held.lease.tell_again(arrived, now, deadline)
-        })
+        let view = self.with_leases(|leases| told::read(leases, lease, arrived));
+        view.map_err(|error| self.unless_resuming(lease, error))
     }
 
-    fn tell(
-        &self,
-        lease: &LeaseId,
-        arrived: Moment,
-        ask: impl FnOnce(&mut Held, Moment, Moment) -> Result<Told, Loss>,
-    ) -> Result<LeaseView, LeaseError> {
-        self.end_if_lost(lease);
-        let mut state = self.state();
-        match state.core.history.end(lease) {
-            Some(End::Released | End::Releasing) => return Err(LeaseError::Released),
-            Some(End::Lost(loss)) => return Err(LeaseError::Lost(loss)),
-            None => {}
+    /// The answer to a repeated request: the same lease, and from here on an app believes in it.
+    pub(super) fn replay(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
+        let view = self.with_leases(|leases| told::replay(leases, lease, arrived));
+        view.map_err(|error| self.unless_resuming(lease, error))
+    }
+
+    fn unless_resuming(&self, lease: &LeaseId, error: LeaseError) -> LeaseError {
+        match error {
+            LeaseError::Unknown => self.state().unserved(lease),
+            error => error,
         }
-        // Read under the mutex: whoever judges the same lease does so before this or after.
-        let now = self.now();
-        let draining = state.is_draining();
-        let resource = state.resource_of.get(lease).cloned();
-        let resource = resource.ok_or_else(|| state.unserved(lease))?;
-        let session = state
-            .held
-            .get(&resource)
-            .map(|held| held.session.id.clone());
-        let deadline = session.and_then(|session| state.deadline_of(&session));
-        let deadline = deadline.ok_or(LeaseError::Lost(Loss::SessionExpired))?;
-        let held = state.held.get_mut(&resource).ok_or(LeaseError::Unknown)?;
-        if held.is_closing {
-            return Err(LeaseError::Released);
+    }
+
+    /// Ends a lease at its app's word.
+    ///
+    /// # Errors
+    /// [`LeaseError`] when the lease is unknown or was lost before, also when the store says so
+    /// only now. Releasing twice is no error.
+    pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
+        if self.end_unresumed(lease) {
+            return Ok(Released::Pending);
         }
-        let told = if draining {
-            held.lease.last_told(arrived, now)
-        } else {
-            ask(held, now, deadline)
+        let (_, ended) = self.end(lease, EndedBy::App);
+        // In time or not, the state says what is known.
+        let _in_time = tokio::time::timeout(ANSWER_LIMIT, ended).await;
+        let error = {
+            let state = self.state();
+            match state.core.history.end(lease) {
+                Some(End::Released) => return Ok(Released::Done),
+                Some(End::Releasing) => return Ok(Released::Pending),
+                Some(End::Lost(loss)) => LeaseError::Lost(loss),
+                None if state.core.own.lease(lease).is_some() => return Ok(Released::Pending),
+                None => LeaseError::Unknown,
+            }
         };
-        let told = told.map_err(LeaseError::Lost)?;
-        if held.life == Life::Campaign {
-            // Whichever call an app learns of the lead by, it acts on that.
-            held.readers_until = held.readers_until.max(told.until);
-        }
-        Ok(self.view(&resource, held, told, Span { arrived, now }))
+        Err(self.explained(lease, error).await)
     }
 
-    /// A lease as its app sees it.
-    pub(super) fn view(
-        &self,
-        resource: &Resource,
-        held: &Held,
-        told: Told,
-        span: Span,
-    ) -> LeaseView {
-        let Lease { id, token, .. } = &held.lease;
-        LeaseView {
-            resource: resource.clone(),
-            owner: held.owner.clone(),
-            lease: id.clone(),
-            token: *token,
-            valid_for: told.valid_for,
-            expires_at: wall_after(self.0.clock.wall(), told.until.since(span.now)),
-            renew_after: span.now.since(span.arrived) + told.until.since(span.now) / 3,
-            asked: held.asked().cloned(),
+    /// Releases the lead of a campaign because a release request asks for it, once no app was promised it
+    /// any longer. Returns when the lease has ended, for whatever reason, or the agent stops.
+    pub(super) async fn resign(&self, lease: &LeaseId) {
+        // It has begun already, or the lease has ended, where this finds nothing.
+        let _ended = self.end(lease, EndedBy::Request);
+        loop {
+            let mut ended = pin!(self.0.something_ended.notified());
+            // Before the state is read: an end in between is not missed.
+            ended.as_mut().enable();
+            if self.state().core.own.lease(lease).is_none() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.0.stop.cancelled() => return,
+                () = ended => {}
+            }
         }
     }
-}
 
-fn wall_after(wall: WallTime, wait: Duration) -> WallTime {
-    WallTime(
-        wall.0
-            .saturating_add(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
-    )
+    /// Releases a lease whose caller hung up, unless a repetition of its request was answered
+    /// with it: then an app believes in it.
+    pub(super) fn release_undelivered(&self, lease: &LeaseId) {
+        if self.has_left() {
+            return;
+        }
+        if let (true, _) = self.end(lease, EndedBy::HangUp) {
+            tracing::info!(leaseId = %lease, "caller disconnected; lease released");
+        }
+    }
+
+    /// Ends a lease whose connection ended. One that is over already needs no end.
+    pub(super) fn release_hung_up(&self, lease: &LeaseId) {
+        // The end of this process closes connections whose apps go on.
+        if self.has_left() {
+            return;
+        }
+        if let (true, _) = self.end(lease, EndedBy::App) {
+            tracing::info!(leaseId = %lease, "connection closed; lease released");
+        }
+    }
+
+    /// Ends a lease. Returns whether that has begun now, and what receives the answer when it is done.
+    pub(super) fn end(&self, lease: &LeaseId, by: EndedBy) -> (bool, oneshot::Receiver<Reply>) {
+        let mut reports = Reports::new();
+        let ended = {
+            let mut state = self.state();
+            let (request, ended) = state.expect_reply();
+            let end = |has_begun| (has_begun, ended);
+            let has_begun = self.step(&mut state, |core, cx| {
+                core.leases(cx).end(lease, by, request)
+            });
+            self.execute_effects(&mut state, &mut reports);
+            end(has_begun)
+        };
+        self.report(&reports);
+        ended
+    }
+
+    /// Why a lease is over, as it may be told: where that is being looked up, when it is known.
+    pub async fn explained(&self, lease: &LeaseId, error: LeaseError) -> LeaseError {
+        loop {
+            let ended = self.0.something_ended.notified();
+            {
+                let state = self.state();
+                if error != LeaseError::Lost(Loss::GrantGone)
+                    || !state.core.own.is_unexplained(lease)
+                {
+                    return match (error, state.core.history.end(lease)) {
+                        (LeaseError::Lost(Loss::GrantGone), Some(End::Lost(loss))) => {
+                            LeaseError::Lost(loss)
+                        }
+                        _ => error,
+                    };
+                }
+            }
+            ended.await;
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! No I/O: `wait` puts callers in, `pursuit` serves them. Invariant: a caller is in its line until
 //! it was given a lease, its time was up, or it went away; who takes it out is who answers it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::protocol::time::Moment;
 use crate::store::Stored;
 
 use super::acquire::Delivery;
-use super::bid::request_key;
+use super::core::history::RequestKey;
 use super::core::session::Live;
-use super::state::{RequestKey, State};
+use super::state::State;
 use super::{AcquireError, AcquireRequest, Acquired, Config};
 
 /// How long the place, or the grant, of a caller that went away is kept for the repetition of its
@@ -84,7 +84,7 @@ impl State {
     /// `RequestIdReused` when another body has it.
     pub(super) fn has_place(&mut self, request: &AcquireRequest) -> Result<bool, AcquireError> {
         let line = self.lines.get_mut(&request.resource);
-        let same = line.zip(request_key(request));
+        let same = line.zip(RequestKey::of(request));
         match same.and_then(|(line, key)| line.caller_of(&key)) {
             None => Ok(false),
             Some(same) if same.request.body() == request.body() => Ok(true),
@@ -111,7 +111,7 @@ impl State {
     /// Takes a place at the end of the line, or the one that was kept for the same `requestId`.
     pub(super) fn join_line(&mut self, request: &AcquireRequest, arrived: Moment) -> Joined {
         let (deliver, delivered) = oneshot::channel();
-        let key = request_key(request);
+        let key = RequestKey::of(request);
         let is_new_line = !self.lines.contains_key(&request.resource);
         let line = self.lines.entry(request.resource.clone()).or_default();
         if let Some(same) = key.and_then(|key| line.caller_of(&key)) {
@@ -177,9 +177,21 @@ impl State {
 
     /// Whether anybody waits in line for a lock, or is about to come back to its place.
     pub(super) fn someone_is_in_line(&self, resource: &Resource, now: Moment) -> bool {
-        let line = self.lines.get(resource);
-        let mut callers = line.iter().flat_map(|line| line.callers.iter());
-        callers.any(|caller| caller.is_there() || now < caller.kept_until)
+        is_awaited(&self.lines, resource, now)
+    }
+
+    /// Something changed for those who wait for a lock.
+    pub(super) fn wake_line(&self, resource: &Resource) {
+        if let Some(line) = self.lines.get(resource) {
+            line.changed.notify_one();
+        }
+    }
+
+    /// The same, for everybody who waits.
+    pub(super) fn wake_lines(&self) {
+        for line in self.lines.values() {
+            line.changed.notify_one();
+        }
     }
 
     /// How many wait for a lock, as far as is known here: the others in its queue, and the callers
@@ -251,10 +263,21 @@ impl State {
     }
 }
 
+/// Whether anybody waits for a lock, or is about to come back to its place.
+pub(super) fn is_awaited(
+    lines: &BTreeMap<Resource, Line>,
+    resource: &Resource,
+    now: Moment,
+) -> bool {
+    let line = lines.get(resource);
+    let mut callers = line.iter().flat_map(|line| line.callers.iter());
+    callers.any(|caller| caller.is_there() || now < caller.kept_until)
+}
+
 impl Line {
     fn caller_of(&mut self, key: &RequestKey) -> Option<&mut Caller> {
         let mut callers = self.callers.iter_mut();
-        callers.find(|caller| request_key(&caller.request).as_ref() == Some(key))
+        callers.find(|caller| RequestKey::of(&caller.request).as_ref() == Some(key))
     }
 }
 

@@ -89,7 +89,7 @@ impl Agent {
                 if is_stopping {
                     self.refuse_all(&resource, &AcquireError::ShuttingDown);
                 }
-                self.give_back_if_for_line(&resource);
+                self.with_leases(|leases| leases.callers_gone(&resource));
                 self.give_up_bid(&mut pursuit).await;
                 if self.state().close_line(&resource) {
                     self.0.something_ended.notify_waiters();

@@ -3,14 +3,13 @@
 //! Nothing is answered from memory here but what the agent alone knows: which of a grant's
 //! thousand tokens its lease has.
 
-use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::ids::Resource;
 use crate::protocol::key::GrantKey;
 use crate::protocol::lock::{Lock, TokenCheck};
-use crate::protocol::token::{Revision, Token};
+use crate::protocol::token::Token;
 use crate::store::{StoreError, Stored, within};
 
-use super::core::SeenAtSend;
-use super::gone::Found;
+use super::core::{SeenAtSend, observed};
 use super::take::holder_view;
 use super::{Agent, CALL_LIMIT, LockPage, LockView, QueryError, Verified};
 
@@ -80,10 +79,9 @@ impl Agent {
     /// # Errors
     /// [`QueryError`] when it cannot be known.
     pub async fn verify(&self, resource: &Resource, token: Token) -> Result<Verified, QueryError> {
-        let (before, kept) = (self.served_grant(resource), self.kept_grant(resource));
+        let had = self.state().core.own.had(resource);
         let read = self.read_lock(resource).await?;
-        self.notice_loss(before, read.as_ref());
-        self.notice_kept_gone(resource, kept, read.as_ref());
+        self.with_leases(|leases| observed::compared(leases, resource, had, read.as_ref()));
         let verified = match &read {
             None => Verified::Unknown {
                 latest: Token::NONE,
@@ -119,42 +117,15 @@ impl Agent {
         let state = self.state();
         let resource = &stored.value.resource;
         let is_ours = |grant: &GrantKey| stored.value.is_held_by(grant);
-        if let Some(held) = state.held.get(resource) {
+        if let Some(held) = state.core.own.held(resource) {
             return is_ours(&held.key()).then_some(Own::Serving(held.lease.token));
         }
-        if let Some(kept) = state.kept.get(resource) {
-            return is_ours(&kept.key()).then(|| Own::Kept(kept.tenure.last_token()));
+        if let Some(warm) = state.core.own.warm(resource) {
+            return is_ours(&warm.key()).then(|| Own::Kept(warm.tenure.last_token()));
         }
         let grant = stored.value.grant.as_ref()?;
         let is_given_back = state.core.releases.has(&grant.id);
         is_given_back.then_some(Own::GivenBack)
-    }
-
-    /// The lease of a resource that is served here, and the version at which its lock was last
-    /// seen with its grant.
-    pub(super) fn served_grant(
-        &self,
-        resource: &Resource,
-    ) -> Option<(LeaseId, GrantKey, Revision)> {
-        self.state().served_grant(resource)
-    }
-
-    /// A lease that was served before a read, and whose grant the read no longer shows, is over:
-    /// no grant comes back. Only deleted objects and people's doing bring this about.
-    pub(super) fn notice_loss(
-        &self,
-        served: Option<(LeaseId, GrantKey, Revision)>,
-        read: Option<&Stored<Lock>>,
-    ) {
-        let Some((lease, grant, seen_at)) = served else {
-            return;
-        };
-        let is_gone =
-            read.is_none_or(|stored| stored.version > seen_at && !stored.value.is_held_by(&grant));
-        if is_gone && self.state().held_mut(&lease).is_some() {
-            let lock = read.map(|stored| &stored.value);
-            self.lose_gone(&lease, &Found::Read(lock));
-        }
     }
 
     /// Returns what had been seen when a list is sent: all that its answer can be compared with. A

@@ -10,7 +10,6 @@
 //! Until it is known what continues, a renewal is refused as resuming, a release is accepted, an acquire
 //! waits for a few seconds, and a lease that had ended is answered as it ended.
 
-mod bound;
 mod past;
 mod plan;
 mod refusal;
@@ -29,12 +28,12 @@ use crate::protocol::token::Token;
 use crate::store::{LockStore, Page, SessionStore, StoreError, Stored, within};
 
 use super::core::gone::{Ending, GoneGrant};
+use super::core::observed;
 use super::core::release::ReleaseOf;
-use super::driver::Deferred;
+use super::driver::Reports;
 use super::journal::record::SessionRecord;
 use super::journal::{Memory, Writer};
 use super::{Agent, CALL_LIMIT, Config, OnTerm};
-pub(super) use bound::Bound;
 pub(super) use past::Left;
 use past::Refused;
 use plan::Unserved;
@@ -265,14 +264,16 @@ impl Agent {
             keep_alive,
             mut page,
         } = taken_up;
-        page.items.retain(|lock| !self.is_of_another_pod(lock));
+        let is_foreign =
+            |lock: &Stored<Lock>| self.with_leases(|leases| observed::is_foreign(leases, lock));
+        page.items.retain(|lock| !is_foreign(lock));
         let session = stored.value.id.clone();
         let revision = page.revision;
         if !page.unreadable.is_empty() {
             tracing::warn!(%session, locks = ?page.unreadable, "unreadable locks");
         }
         let now = self.now();
-        let mut deferred = Deferred::default();
+        let mut reports = Reports::new();
         let plan = {
             let mut state = self.state();
             let Some(left) = state.resuming.take() else {
@@ -281,17 +282,21 @@ impl Agent {
             let plan = left.plan(page);
             self.step(&mut state, |core, cx| {
                 core.adopt(cx, stored, keep_alive, revision);
+                taken_over::resume(&mut core.leases(cx), &plan, told_until, now);
             });
-            state.take_over(&plan, told_until, now);
+            state.take_over(&plan, now);
             // From here on no orphans: their releases have begun.
             let unserved = plan.at_once.iter().chain(&plan.in_time);
-            for what in unserved.map(|one| self.release_of(one, &session, told_until)) {
-                self.begin_release(&mut state, what, None);
-            }
-            self.execute_effects(&mut state, &mut deferred);
+            let releases = unserved.map(|one| self.release_of(one, &session, told_until));
+            self.step(&mut state, |core, cx| {
+                for what in releases {
+                    core.leases(cx).release(what, Vec::new());
+                }
+            });
+            self.execute_effects(&mut state, &mut reports);
             plan
         };
-        self.run_deferred(deferred);
+        self.report(&reports);
         tracing::info!(
             %session, leases = plan.resumed.len(), lost = plan.lost.len(),
             released = plan.at_once.len(), releasedLater = plan.in_time.len(),
@@ -351,7 +356,6 @@ impl Agent {
         refusal.report(Some(&session.id), Some(left.leases.len()), None);
         self.count_lost(refusal, &mut left);
         // What was told is the old session's, and nothing of that is touched.
-        state.promised_until = Moment::default();
         left.session = None;
         state.recall(left, now);
     }
@@ -379,7 +383,7 @@ impl Agent {
     /// An agent that stops before it knows what it holds finds out first: then it can release it.
     pub(super) async fn resume_before_the_end(&self, on_term: OnTerm) {
         let limit = match on_term {
-            OnTerm::Wait => self.state().promised_until.since(self.now()),
+            OnTerm::Wait => self.state().promised_until().since(self.now()),
             OnTerm::ReleaseNow | OnTerm::AppsEnded => RESUMED_AT_THE_END,
         };
         self.until_resumed(limit).await;

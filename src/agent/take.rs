@@ -324,7 +324,7 @@ impl Agent {
             if ours != Some(grant.holder.key()) {
                 return false;
             }
-            if state.serves(resource, &grant.id) || state.claimed.contains(&grant.id) {
+            if state.core.own.has(resource, &grant.id) || state.claimed.contains(&grant.id) {
                 return false;
             }
             state.core.releases.has(&grant.id)
@@ -333,17 +333,17 @@ impl Agent {
         // second read still shows is an orphan.
         if !is_returning && self.state().suspected_before(&grant.id) {
             tracing::warn!(%resource, grantId = %grant.id, "orphaned grant; releasing");
-            let (resource, grant) = (resource.clone(), grant.key());
-            self.release_grant(ReleaseOf {
-                resource,
-                grant,
+            let what = ReleaseOf {
+                resource: resource.clone(),
+                grant: grant.key(),
                 known: None,
                 request: None,
                 ending: None,
                 may_be_applied: false,
                 not_before: Moment::default(),
                 give_up_at: None,
-            });
+            };
+            self.with_leases(|leases| leases.release(what, Vec::new()));
         }
         true
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::protocol::ids::{LeaseId, OwnerId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::settings::ReleaseRequest;
-use crate::protocol::time::{Moment, WallTime};
+use crate::protocol::time::WallTime;
 use crate::protocol::token::{StoreWentBack, Token, TokenExhausted};
 use crate::store::StoreError;
 
@@ -276,13 +276,4 @@ pub enum QueryError {
     /// The store lost writes.
     #[error(transparent)]
     StoreWentBack(#[from] StoreWentBack),
-}
-
-/// The moment an answer may be believed until, and the moment its request arrived.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
-    /// When the request arrived.
-    pub(super) arrived: Moment,
-    /// When it is answered.
-    pub(super) now: Moment,
 }

@@ -8,7 +8,7 @@ use crate::protocol::time::Moment;
 use crate::store::StoreError;
 
 use super::acquire::Delivery;
-use super::bid::request_key;
+use super::core::history::RequestKey;
 use super::line::{Joined, Ticket};
 use super::{AcquireError, AcquireRequest, Acquired, Agent};
 
@@ -100,7 +100,7 @@ impl Agent {
             if state.is_draining() {
                 return Err(AcquireError::ShuttingDown);
             }
-            if request_key(request).is_some_and(|key| state.asked.contains(&key)) {
+            if RequestKey::of(request).is_some_and(|key| state.asked.contains(&key)) {
                 return Ok(None);
             }
             if !state.has_place(request)? {

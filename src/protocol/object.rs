@@ -101,6 +101,17 @@ pub enum LockEvent {
     Bookmark(Revision),
 }
 
+impl LockEvent {
+    /// Returns the revision that it reports.
+    #[must_use]
+    pub const fn revision(&self) -> Revision {
+        match self {
+            Self::Held(stored) => stored.version,
+            Self::Gone { at, .. } | Self::Bookmark(at) => *at,
+        }
+    }
+}
+
 /// Why a call to the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StoreError {

@@ -1,18 +1,19 @@
 //! What goes into the core and what comes out of it, and the outbox between the two.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::agent::AcquireError;
 use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
-use crate::protocol::object::{Page, StoreError, Stored};
+use crate::protocol::object::{LockEvent, Page, StoreError, Stored};
 use crate::protocol::session::Session;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, StoreWentBack};
 
 use super::backoff::pause;
+use super::history::{End, RequestKey};
 use super::horizon::{Horizon, SeenAtSend};
 use super::report::Report;
 
@@ -38,6 +39,8 @@ pub(in crate::agent) struct Cx<'a> {
     pub(in crate::agent) rng: &'a mut dyn Rng,
     /// Since when no lock needs the session; `None` if one does.
     pub(in crate::agent) idle_since: Option<Moment>,
+    /// Returns whether a caller of this agent waits for a lock.
+    pub(in crate::agent) is_awaited: &'a dyn Fn(&Resource) -> bool,
 }
 
 /// What a machine works with: the context of the input, and what all machines share.
@@ -46,6 +49,7 @@ pub(super) struct Env<'a> {
     pub(super) wall: WallTime,
     pub(super) rng: &'a mut dyn Rng,
     pub(super) idle_since: Option<Moment>,
+    pub(super) is_awaited: &'a dyn Fn(&Resource) -> bool,
     pub(super) out: &'a mut Outbox,
     pub(super) horizon: &'a mut Horizon,
 }
@@ -57,6 +61,7 @@ impl<'a> Env<'a> {
             wall: cx.wall,
             rng: &mut *cx.rng,
             idle_since: cx.idle_since,
+            is_awaited: cx.is_awaited,
             out,
             horizon,
         }
@@ -125,8 +130,6 @@ pub(in crate::agent) enum Input {
         /// The revision of that list.
         listed: Option<Revision>,
     },
-    /// The session may have been revoked: renew it, to find out.
-    RenewNow(SessionId),
     /// The agent takes no new leases.
     Drain,
     /// End the session. Answered with `Reply::Done` once the attempt has ended, successful or not.
@@ -148,8 +151,8 @@ pub(in crate::agent) enum Input {
 pub(in crate::agent) enum WatchInput {
     /// The store accepted it.
     Opened,
-    /// It reported an event of this revision.
-    Event(Revision),
+    /// It reported an event.
+    Event(LockEvent),
     /// It ended without an error.
     Ended,
     /// It failed, or was not accepted.
@@ -225,18 +228,20 @@ pub(in crate::agent) enum Effect {
     WakeStreams,
     /// Wake the callers that wait for the end of a lease or a claim.
     WakeCallers,
+    /// Wake the callers that wait for this lock.
+    WakeWaiters(Resource),
+    /// The session was lost, and with it every queue entry: wake all callers that wait.
+    SessionLost,
     /// A lock was read, by a read that was sent at this moment.
     LockRead(Resource, Moment, Option<Box<Stored<Lock>>>),
-    /// The first attempt to release this grant is sent.
-    ReleaseStarted(GrantId),
-    /// It is known why a lease is lost, as far as the lock was read.
-    LossExplained(LeaseId, Option<Box<Stored<Lock>>>),
-    /// The session began.
-    SessionStarted(SessionId),
-    /// The session was lost, and with it every lease and queue entry.
-    SessionLost(LostSession),
-    /// What the session holds, by a list that is complete.
-    Listed(SessionId, Box<Page<Lock>>),
+    /// A lease of an election's lock began or ended at this moment.
+    LeadChanged(Resource, Moment),
+    /// The session holds this lock by a grant that the core does not know.
+    UnknownGrant(Box<Stored<Lock>>),
+    /// At this revision the session did not hold a lock.
+    NotHeld(Resource, Revision),
+    /// At this revision the session held only these locks.
+    OnlyHeld(BTreeSet<Resource>, Revision),
     /// Log or count something.
     Report(Report),
 }
@@ -261,12 +266,31 @@ pub(in crate::agent) enum StoreCall {
 }
 
 /// What is written to the state file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum Record {
     /// The session as it is now.
     Session,
     /// The session is over.
     SessionOver,
+    /// A lease as it is now, unless its end follows.
+    Lease(LeaseId),
+    /// What keeps a lease alive now.
+    Life(LeaseId),
+    /// The end of a lease.
+    Ended(EndedLease),
+    /// No caller received the answer to this request.
+    Unheard(RequestKey),
+}
+
+/// The end of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent) struct EndedLease {
+    pub(in crate::agent) lease: LeaseId,
+    pub(in crate::agent) end: End,
+    /// Whether a release of its grant may be sent from here on.
+    pub(in crate::agent) gives_back: bool,
+    /// The request that it answered.
+    pub(in crate::agent) request: Option<RequestKey>,
 }
 
 /// Opens or closes a watch.
@@ -289,13 +313,12 @@ pub(in crate::agent) enum Reply {
 
 /// A session that is no longer this agent's.
 #[derive(Clone, Debug)]
-pub(in crate::agent) struct LostSession {
-    /// The session.
-    pub(in crate::agent) session: Session,
+pub(super) struct LostSession {
+    pub(super) session: Session,
     /// Why.
-    pub(in crate::agent) loss: Loss,
+    pub(super) loss: Loss,
     /// Its renewal that is still in flight.
-    pub(in crate::agent) in_flight: Option<OpId>,
+    pub(super) in_flight: Option<OpId>,
 }
 
 /// The machine that a call belongs to.
@@ -304,6 +327,7 @@ pub(super) enum Machine {
     Session,
     Ending,
     Watch,
+    WarmLook,
     Release(GrantId),
     Leftover(GrantId),
     Lost(LeaseId),
@@ -313,6 +337,9 @@ pub(super) enum Machine {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     effects: VecDeque<Effect>,
+    /// One waking after a step is enough, however many leases have ended in it.
+    wakes_streams: bool,
+    wakes_callers: bool,
     in_flight: BTreeMap<OpId, InFlight>,
     last_op: u64,
 }
@@ -332,7 +359,11 @@ pub(super) struct InFlight {
 
 impl Outbox {
     pub(super) fn push(&mut self, effect: Effect) {
-        self.effects.push_back(effect);
+        match effect {
+            Effect::WakeStreams => self.wakes_streams = true,
+            Effect::WakeCallers => self.wakes_callers = true,
+            effect => self.effects.push_back(effect),
+        }
     }
 
     pub(super) fn report(&mut self, report: Report) {
@@ -359,7 +390,13 @@ impl Outbox {
     }
 
     pub(super) fn poll(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        if let Some(effect) = self.effects.pop_front() {
+            return Some(effect);
+        }
+        if std::mem::take(&mut self.wakes_streams) {
+            return Some(Effect::WakeStreams);
+        }
+        std::mem::take(&mut self.wakes_callers).then_some(Effect::WakeCallers)
     }
 
     /// Returns the call that is answered, once.

@@ -84,7 +84,7 @@ impl Ending {
             (report, self.gone.loss(value))
         };
         env.out.report(report);
-        env.out.report(Report::LeaseLost(loss));
+        env.out.report(Report::ReleasedLeaseLost(loss));
         Some(loss)
     }
 }

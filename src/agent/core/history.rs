@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::agent::Life;
+use crate::agent::{AcquireRequest, Life};
 use crate::protocol::ids::{LeaseId, OwnerId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
@@ -31,6 +31,18 @@ pub(in crate::agent) struct RequestKey {
     pub(in crate::agent) owner: OwnerId,
     pub(in crate::agent) resource: Resource,
     pub(in crate::agent) request_id: String,
+}
+
+impl RequestKey {
+    /// Returns the name of a request, if it has a `requestId`.
+    pub(in crate::agent) fn of(request: &AcquireRequest) -> Option<Self> {
+        let request_id = request.request_id.clone()?;
+        Some(Self {
+            owner: request.owner.clone(),
+            resource: request.resource.clone(),
+            request_id,
+        })
+    }
 }
 
 /// The answer to a request.

@@ -142,10 +142,6 @@ impl Release {
         if self.timeout().is_none_or(|until| env.now < until) {
             return None;
         }
-        if self.is_held_back() {
-            let grant = self.what.grant.id.clone();
-            env.out.push(Effect::ReleaseStarted(grant));
-        }
         self.attempt(env)
     }
 

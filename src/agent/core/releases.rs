@@ -9,6 +9,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 
+use super::bound::Bound;
 use super::effect::{Answer, CallId, Effect, Env, Machine, OpId};
 use super::history::{End, History};
 use super::leftover::{self, Leftover, Uncertain};
@@ -27,11 +28,14 @@ pub(in crate::agent) struct Releases {
     waiting: VecDeque<ReleaseOf>,
     leftovers: BTreeMap<GrantId, Leftover>,
     lost: BTreeMap<LeaseId, (GrantId, LostLease)>,
+    /// Losses that were explained, as far as a lock was read.
+    explained: Vec<(LeaseId, Read)>,
 }
 
 /// What an outcome is recorded in.
 pub(super) struct Record<'a> {
     pub(super) history: &'a mut History,
+    pub(super) bound: &'a mut Bound,
     pub(super) session: Option<&'a Live>,
 }
 
@@ -55,11 +59,11 @@ impl Releases {
         releases.filter(|release| release.is_held_back()).count()
     }
 
-    /// Begins to release a grant; answers the request once that has ended.
+    /// Begins to release a grant; answers the requests once that has ended.
     pub(super) fn release(
         &mut self,
         what: ReleaseOf,
-        call: Option<CallId>,
+        requests: Vec<CallId>,
         record: &mut Record,
         env: &mut Env,
     ) {
@@ -70,7 +74,7 @@ impl Releases {
         let grant = what.grant.id.clone();
         let leftover = self.leftovers.remove(&grant);
         let mut calls = leftover.map_or_else(Vec::new, Leftover::into_calls);
-        calls.extend(call);
+        calls.extend(requests);
         if let Some(release) = self.running.get_mut(&grant) {
             return release.join(calls);
         }
@@ -150,7 +154,7 @@ impl Releases {
         for lease in leases {
             let lost = self.lost.get_mut(&lease);
             let read = lost.and_then(|(_, lost)| lost.timer(env));
-            self.explained(lease, read, env);
+            self.record_explained(lease, read);
         }
     }
 
@@ -185,15 +189,21 @@ impl Releases {
             Machine::Lost(lease) => {
                 let lost = self.lost.get_mut(&lease);
                 let read = lost.and_then(|(_, lost)| lost.answered(op, answer, env));
-                self.explained(lease, read, env);
+                self.record_explained(lease, read);
             }
-            Machine::Session | Machine::Ending | Machine::Watch => {}
+            Machine::Session | Machine::Ending | Machine::Watch | Machine::WarmLook => {}
         }
     }
 
     fn release_if_due(&mut self, grant: &GrantId, record: &mut Record, env: &mut Env) {
-        let release = self.running.get_mut(grant);
-        let outcome = release.and_then(|release| release.timer(env));
+        let Some(release) = self.running.get_mut(grant) else {
+            return;
+        };
+        let was_held_back = release.is_held_back();
+        let outcome = release.timer(env);
+        if was_held_back && !release.is_held_back() {
+            record.bound.release_started(grant);
+        }
         self.released(grant, outcome, record, env);
     }
 
@@ -253,10 +263,15 @@ impl Releases {
         record.history.release_ended(&ending.lease, end);
     }
 
-    fn explained(&mut self, lease: LeaseId, read: Option<Read>, env: &mut Env) {
+    fn record_explained(&mut self, lease: LeaseId, read: Option<Read>) {
         if let Some(read) = read {
             self.lost.remove(&lease);
-            env.out.push(Effect::LossExplained(lease, read));
+            self.explained.push((lease, read));
         }
+    }
+
+    /// Takes the losses that were explained since.
+    pub(super) fn take_explained(&mut self) -> Vec<(LeaseId, Read)> {
+        std::mem::take(&mut self.explained)
     }
 }

@@ -4,9 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
+use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
 use crate::protocol::object::StoreError;
+use crate::protocol::session::PodRef;
+use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::token::{Revision, StoreWentBack};
+
+use super::held::Summary;
 
 /// What an incident says: its actor and its reason.
 pub(in crate::agent) type Said = (Arc<str>, Arc<str>);
@@ -49,7 +54,23 @@ pub(in crate::agent) enum Report {
     /// The lock no longer names the grant of this lease.
     NotNamed(LeaseId),
     /// A released lease counts as lost.
-    LeaseLost(Loss),
+    ReleasedLeaseLost(Loss),
+    /// A lock was acquired; from a warm grant or from the store.
+    LockAcquired(Summary, bool),
+    /// A lease was released; its grant is kept or not.
+    LeaseReleased(Summary, bool),
+    /// A lease was lost.
+    LeaseLost(Summary, Loss),
+    /// A session was lost, and with it so many leases.
+    SessionLost(SessionId, Loss, usize),
+    /// A warm grant is gone.
+    WarmGrantLost(Resource),
+    /// Another pod's grant has a name of this agent's.
+    ForeignGrant(Resource, GrantKey, PodRef),
+    /// A person asks for the release of this lease.
+    ReleaseRequested(Resource, LeaseId, Arc<ReleaseRequest>),
+    /// Locks of the session cannot be read, each with the reason.
+    UnreadableLocks(SessionId, Vec<String>),
     /// The store's revision leapt.
     StoreRestored(Revision),
     /// The store lost writes.

@@ -51,6 +51,8 @@ pub(super) struct SessionMachine {
     is_stopped: bool,
     /// The requests to answer once no renewal is in flight.
     stopping: Vec<CallId>,
+    /// A session that was lost, with what depends on it still to be ended.
+    lost: Option<LostSession>,
 }
 
 #[derive(Clone, Debug)]
@@ -76,7 +78,18 @@ impl SessionMachine {
             is_draining: false,
             is_stopped: false,
             stopping: Vec::new(),
+            lost: None,
         }
+    }
+
+    /// Returns the pod that the agent acts for.
+    pub(super) const fn pod(&self) -> &PodRef {
+        &self.config.pod
+    }
+
+    /// Takes a session that was lost.
+    pub(super) const fn take_lost(&mut self) -> Option<LostSession> {
+        self.lost.take()
     }
 
     /// Returns the session, unless it is known to be lost. It is valid only before its deadline.
@@ -171,11 +184,11 @@ impl SessionMachine {
         let State::Live(live) = &self.state else {
             return;
         };
-        env.out.push(Effect::SessionLost(LostSession {
+        self.lost = Some(LostSession {
             session: live.stored().value.clone(),
             loss,
             in_flight: live.in_flight(),
-        }));
+        });
         self.state = State::None;
         if !self.needs.is_empty() {
             self.begin(None, env);
@@ -235,7 +248,7 @@ impl SessionMachine {
     }
 
     /// Loses the session once its deadline has passed: an app may know of the loss already.
-    fn expire(&mut self, env: &mut Env) {
+    pub(super) fn expire(&mut self, env: &mut Env) {
         let Some(live) = self.live().filter(|live| env.now >= live.valid_until()) else {
             return;
         };

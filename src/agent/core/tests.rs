@@ -1,5 +1,6 @@
 //! The core as its driver sees it: inputs go in, effects come out, nothing runs.
 
+mod leases;
 mod releases;
 mod session;
 mod watch;
@@ -41,8 +42,8 @@ struct Rig {
     dice: Dice,
     effects: VecDeque<Effect>,
     last_call: u64,
-    /// For how long apps were promised something of a session that is lost.
-    promised: Duration,
+    /// Whether callers wait for locks.
+    is_awaited: bool,
 }
 
 impl Rig {
@@ -67,7 +68,7 @@ impl Rig {
             dice: Dice(fastrand::Rng::with_seed(7)),
             effects: VecDeque::new(),
             last_call: 0,
-            promised: Duration::ZERO,
+            is_awaited: false,
         }
     }
 
@@ -82,30 +83,22 @@ impl Rig {
     }
 
     fn feed(&mut self, input: Input) {
+        self.with(|core, cx| core.handle(cx, input));
+    }
+
+    /// Runs a step, and takes its effects. Afterwards the core waits for a call or a timer, if anything
+    /// waits for it.
+    fn with<T>(&mut self, step: impl FnOnce(&mut Core, &mut Cx) -> T) -> T {
+        let is_awaited = self.is_awaited;
         let mut cx = Cx {
             now: self.now,
             wall: WallTime(0),
             rng: &mut self.dice,
             idle_since: self.idle_since,
+            is_awaited: &|_| is_awaited,
         };
-        self.core.handle(&mut cx, input);
-        self.collect();
-    }
-
-    /// Takes the effects, and does what the agent does at once when its session is lost. Afterwards the
-    /// core waits for a call or a timer, if anything waits for it.
-    fn collect(&mut self) {
+        let result = step(&mut self.core, &mut cx);
         while let Some(effect) = self.core.poll_effect() {
-            if let Effect::SessionLost(lost) = &effect {
-                let mut cx = Cx {
-                    now: self.now,
-                    wall: WallTime(0),
-                    rng: &mut self.dice,
-                    idle_since: self.idle_since,
-                };
-                let promised = self.now.after(self.promised);
-                self.core.end_lost(&mut cx, lost.clone(), promised);
-            }
             self.effects.push_back(effect);
         }
         let waits = !self.core.ending.is_empty() || self.core.releases.len() > 0;
@@ -114,6 +107,7 @@ impl Rig {
             !waits || self.core.poll_timeout(is_idle).is_some(),
             "nothing would happen"
         );
+        result
     }
 
     /// Feeds the timer. Afterwards nothing is due, or the driver would spin.
@@ -142,11 +136,14 @@ impl Rig {
         self.timer();
     }
 
-    /// Lets time pass until the core has something to do, and lets it do that.
+    /// Lets time pass until the core does something.
     fn sleep_until_due(&mut self) {
-        let timeout = self.core.poll_timeout(self.idle_since.is_some());
-        self.now = timeout.expect("something must be due").max(self.now);
-        self.timer();
+        let before = self.effects.len();
+        while self.effects.len() == before {
+            let timeout = self.core.poll_timeout(self.idle_since.is_some());
+            self.now = timeout.expect("something must be due").max(self.now);
+            self.timer();
+        }
     }
 
     /// Takes the next call out of the effects.
@@ -201,7 +198,7 @@ impl Rig {
 
     fn lost(&self) -> Option<Loss> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::SessionLost(lost) => Some(lost.loss),
+            Effect::Report(Report::SessionLost(_, loss, _)) => Some(*loss),
             _ => None,
         })
     }

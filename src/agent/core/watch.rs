@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::agent::AcquireError;
 use crate::protocol::ids::SessionId;
-use crate::protocol::object::StoreError;
+use crate::protocol::lock::Lock;
+use crate::protocol::object::{Page, StoreError};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
@@ -119,7 +120,7 @@ impl Watch {
     }
 
     /// Takes what happened to the watch.
-    pub(super) fn happened(&mut self, input: WatchInput, env: &mut Env) {
+    pub(super) fn happened(&mut self, input: &WatchInput, env: &mut Env) {
         if matches!(self.state, State::Pausing { .. } | State::Listing(_)) {
             // It was closed before.
             return;
@@ -129,9 +130,9 @@ impl Watch {
                 self.mark_open(env.now);
                 self.check_late(env);
             }
-            WatchInput::Event(revision) => {
-                if revision > self.after {
-                    self.after = revision;
+            WatchInput::Event(event) => {
+                if event.revision() > self.after {
+                    self.after = event.revision();
                     self.stuck = 0;
                 }
                 self.mark_open(env.now);
@@ -141,7 +142,7 @@ impl Watch {
                 self.stuck = 0;
                 self.interrupted(Then::Open, env);
             }
-            WatchInput::Failed(error) => self.failed(error, env),
+            WatchInput::Failed(error) => self.failed(error.clone(), env),
         }
     }
 
@@ -151,17 +152,22 @@ impl Watch {
         self.check_late(env);
     }
 
-    /// Takes the answer to its list: the locks that the session holds.
-    pub(super) fn answered(&mut self, op: OpId, answer: Answer, env: &mut Env) {
+    /// Takes the answer to its list. Returns the locks that the session holds.
+    pub(super) fn answered(
+        &mut self,
+        op: OpId,
+        answer: Answer,
+        env: &mut Env,
+    ) -> Option<Box<Page<Lock>>> {
         if !matches!(self.state, State::Listing(listing) if listing == op) {
-            return;
+            return None;
         }
         let error = match answer.into_page() {
             Ok(page) => {
                 self.after = page.revision;
                 self.stuck = 0;
-                env.out.push(Effect::Listed(self.session.clone(), page));
-                return self.reopen(env);
+                self.reopen(env);
+                return Some(page);
             }
             Err(AcquireError::Store(error)) => error,
             Err(_) => StoreError::no_result(),
@@ -172,6 +178,7 @@ impl Watch {
         self.failures = (self.failures + 1).min(16);
         let then = Then::List;
         self.state = State::Pausing { until, then };
+        None
     }
 
     fn reopen(&mut self, env: &mut Env) {

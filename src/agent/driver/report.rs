@@ -1,7 +1,10 @@
 //! The texts of the core's reports, and their metrics.
 
+use crate::agent::core::held::Summary;
 use crate::agent::core::report::{Report, Said};
 use crate::agent::metrics::Metrics;
+use crate::protocol::ids::LeaseId;
+use crate::protocol::lease::Loss;
 
 /// Logs and counts.
 pub(super) fn report(report: &Report, metrics: &Metrics) {
@@ -19,8 +22,7 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
         Report::Renewed => metrics.renewal("renewed"),
         Report::RenewalFailed(session, error, remaining) => {
             metrics.renewal("failed");
-            let remaining = remaining.as_millis();
-            tracing::warn!(%session, %error, remainingMs = remaining, "renewal failed");
+            tracing::warn!(%session, %error, remainingMs = remaining.as_millis(), "renewal failed");
         }
         Report::RenewalLost => metrics.renewal("lost"),
         Report::PodReportedEnded(actor) => {
@@ -41,27 +43,28 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
         Report::LeavingQueueFailed(resource, error) => {
             tracing::debug!(%resource, %error, "leaving the queue failed; retrying");
         }
-        Report::ForceReleased(lease, said) => {
-            // People's words are escaped: they may have line breaks in them.
-            let (actor, reason) = words(said.as_ref());
-            tracing::warn!(leaseId = %lease, ?actor, ?reason, "grant ended by force release");
+        Report::ForceReleased(lease, said) => force_released(lease, said.as_ref()),
+        Report::Reassigned(lease, said) => reassigned(lease, said.as_ref(), metrics),
+        Report::NotNamed(lease) => not_named(lease, metrics),
+        Report::ReleasedLeaseLost(loss) => metrics.lease_lost(loss.as_str()),
+        Report::LockAcquired(lease, is_warm) => lock_acquired(lease, *is_warm),
+        Report::LeaseReleased(lease, is_kept) => lease_released(lease, *is_kept, metrics),
+        Report::LeaseLost(lease, loss) => lease_lost(lease, *loss, metrics),
+        Report::SessionLost(session, loss, leases) => {
+            tracing::warn!(%session, reason = %loss, leases, "session lost");
         }
-        Report::Reassigned(lease, said) => {
-            // Its app could still believe in it.
-            metrics.dual_owner_suspected();
-            let (actor, reason) = words(said.as_ref());
-            tracing::error!(
-                leaseId = %lease, ?actor, ?reason, "session revoked and lock reassigned"
-            );
+        Report::WarmGrantLost(resource) => tracing::warn!(%resource, "warm grant lost"),
+        Report::ForeignGrant(resource, grant, pod) => tracing::warn!(
+            %resource, grantId = %grant.id, session = %grant.session.id, pod = %pod.name,
+            podUid = %pod.uid, "grant belongs to another pod; ignored"
+        ),
+        Report::ReleaseRequested(resource, lease, request) => tracing::info!(
+            %resource, leaseId = %lease, actor = ?request.actor, reason = ?request.reason,
+            "release requested"
+        ),
+        Report::UnreadableLocks(session, locks) => {
+            tracing::warn!(%session, ?locks, "unreadable locks");
         }
-        Report::NotNamed(lease) => {
-            metrics.dual_owner_suspected();
-            tracing::error!(
-                leaseId = %lease, advice = "check whether the lock was deleted or edited",
-                "lock no longer names the lease's grant"
-            );
-        }
-        Report::LeaseLost(loss) => metrics.lease_lost(loss.as_str()),
         Report::StoreRestored(revision) => {
             tracing::warn!(%revision, "store revision jumped; assuming a restored backup");
         }
@@ -74,6 +77,69 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
         Report::ListingFailed(session, error) => {
             tracing::debug!(%session, %error, "listing the session's locks failed; retrying");
         }
+    }
+}
+
+fn lease_lost(lease: &Summary, loss: Loss, metrics: &Metrics) {
+    metrics.lease_lost(loss.as_str());
+    metrics.lease_ended(lease.lasted);
+    tracing::warn!(
+        resource = %lease.resource, ownerId = %lease.owner, leaseId = %lease.lease,
+        fencingToken = lease.token.get(), reason = loss.as_str(), "lease lost"
+    );
+}
+
+fn force_released(lease: &LeaseId, said: Option<&Said>) {
+    // People's words are escaped: they may have line breaks in them.
+    let (actor, reason) = words(said);
+    tracing::warn!(leaseId = %lease, ?actor, ?reason, "grant ended by force release");
+}
+
+fn reassigned(lease: &LeaseId, said: Option<&Said>, metrics: &Metrics) {
+    // Its app could still believe in it.
+    metrics.dual_owner_suspected();
+    let (actor, reason) = words(said);
+    tracing::error!(
+        leaseId = %lease, ?actor, ?reason, "session revoked and lock reassigned"
+    );
+}
+
+fn not_named(lease: &LeaseId, metrics: &Metrics) {
+    metrics.dual_owner_suspected();
+    tracing::error!(
+        leaseId = %lease, advice = "check whether the lock was deleted or edited",
+        "lock no longer names the lease's grant"
+    );
+}
+
+fn lock_acquired(lease: &Summary, is_warm: bool) {
+    let (resource, owner, token) = (&lease.resource, &lease.owner, lease.token.get());
+    let lease = &lease.lease;
+    if is_warm {
+        tracing::debug!(
+            %resource, ownerId = %owner, leaseId = %lease, fencingToken = token,
+            "lock acquired from warm grant"
+        );
+    } else {
+        tracing::info!(
+            %resource, ownerId = %owner, leaseId = %lease, fencingToken = token, "lock acquired"
+        );
+    }
+}
+
+fn lease_released(lease: &Summary, is_kept: bool, metrics: &Metrics) {
+    metrics.lease_ended(lease.lasted);
+    let (resource, owner, token) = (&lease.resource, &lease.owner, lease.token.get());
+    let lease = &lease.lease;
+    if is_kept {
+        tracing::debug!(
+            %resource, ownerId = %owner, leaseId = %lease, fencingToken = token,
+            "lease released; grant kept"
+        );
+    } else {
+        tracing::info!(
+            %resource, ownerId = %owner, leaseId = %lease, fencingToken = token, "lease released"
+        );
     }
 }
 

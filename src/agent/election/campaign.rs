@@ -110,7 +110,7 @@ impl Agent {
 
     fn own_lead(&self, campaign: &Campaign) -> Option<LeaseId> {
         let state = self.state();
-        let held = state.held.get(campaign.election.resource())?;
+        let held = state.core.own.held(campaign.election.resource())?;
         (held.life == Life::Campaign).then(|| held.lease.id.clone())
     }
 
@@ -158,12 +158,12 @@ impl Agent {
         loop {
             // Made before the state is read: what changes in between is not missed.
             let changed = self.0.streams_changed.notified();
-            let (mut over, resigns) = {
-                let mut state = self.state();
-                let Some(held) = state.held_mut(lease) else {
+            let resigns = {
+                let state = self.state();
+                let Some(held) = state.core.own.lease(lease) else {
                     return false;
                 };
-                (held.follow(), held.is_closing || held.asked().is_some())
+                held.closing.is_some() || held.release_request().is_some()
             };
             if resigns {
                 self.resign(lease).await;
@@ -178,8 +178,6 @@ impl Agent {
             }
             tokio::select! {
                 biased;
-                // The lease keeps the other end for as long as it is not over.
-                _over = over.wait_for(Option::is_some) => return false,
                 () = until(fit, false) => {}
                 () = changed => {}
             }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Campaign;
+use crate::agent::driver::Reports;
 use crate::agent::state::State;
 use crate::agent::{Agent, Life};
 use crate::protocol::election::ElectionName;
@@ -67,13 +68,16 @@ impl Agent {
     /// Closes a lead whose campaign ends, unless an app has asked since that was decided. Returns
     /// whether it did.
     pub(super) fn close_unasked(&self, election: &ElectionName, lease: &LeaseId) -> bool {
+        let mut reports = Reports::new();
         let mut state = self.state();
         let interest = state.elections.interests.get(election.resource());
         let is_asked = interest.is_some_and(|interest| *interest.lasts.borrow());
         if !is_asked {
-            let now = self.now();
-            state.close(lease, now);
+            self.step(&mut state, |core, cx| core.leases(cx).close(lease));
+            self.execute_effects(&mut state, &mut reports);
         }
+        drop(state);
+        self.report(&reports);
         !is_asked
     }
 
@@ -90,12 +94,21 @@ impl Agent {
                 _lasts = lasts.wait_for(|lasts| *lasts) => {}
             }
             let ttl = self.0.config.session_ttl.get();
+            let mut reports = Reports::new();
             let ended = {
                 let mut state = self.state();
                 // Read under the mutex: each question comes before this or after.
                 let now = self.now();
-                state.end_interest(resource, now, ttl)
+                let ended = state.end_interest(resource, now, ttl);
+                if let Ok((_, Some(lease))) = &ended {
+                    // In the same step: a question at the same moment either keeps the lead or gets
+                    // "follower".
+                    self.step(&mut state, |core, cx| core.leases(cx).close(lease));
+                    self.execute_effects(&mut state, &mut reports);
+                }
+                ended
             };
+            self.report(&reports);
             let (asked_at, lease) = match ended {
                 Ok(ended) => ended,
                 Err(ends_at) => {
@@ -119,9 +132,8 @@ impl State {
         Some(interest.lasts.subscribe())
     }
 
-    /// Ends the interest in an election after two TTLs without a question, and closes the lead in the same
-    /// step, so that a question at the same moment either keeps the lead or gets "follower". Returns when the
-    /// last question came, and the lead's lease.
+    /// Ends the interest in an election after two TTLs without a question. Returns when the last question
+    /// came, and the lead's lease, which is to be closed.
     ///
     /// # Errors
     /// When the interest may end, if it is too early.
@@ -131,7 +143,7 @@ impl State {
         now: Moment,
         ttl: Duration,
     ) -> Result<(Moment, Option<LeaseId>), Moment> {
-        let held = self.held.get(resource);
+        let held = self.core.own.held(resource);
         let lead = held.filter(|held| held.life == Life::Campaign);
         let Some(interest) = self.elections.interests.get(resource) else {
             return Ok((now, None));
@@ -145,10 +157,6 @@ impl State {
             return Err(ends_at);
         }
         interest.lasts.send_replace(false);
-        let lease = lead.map(|lead| lead.lease.id.clone());
-        if let Some(lease) = &lease {
-            self.close(lease, now);
-        }
-        Ok((asked_at, lease))
+        Ok((asked_at, lead.map(|lead| lead.lease.id.clone())))
     }
 }

@@ -181,32 +181,6 @@ impl Agent {
         }))
     }
 
-    /// Takes note of an election's lock that was asked for at this moment.
-    pub(in crate::agent) fn note_election(
-        &self,
-        resource: &Resource,
-        asked_at: Moment,
-        read: Option<&Stored<Lock>>,
-    ) {
-        if !is_election(resource) {
-            return;
-        }
-        let found = read.map_or(Found::Nothing, |stored| Found::of(&stored.value));
-        let mut state = self.state();
-        let seen = state.elections.seen_mut(resource);
-        seen.failed_at = None;
-        let before = seen.found.as_ref();
-        let is_old = before.is_some_and(|(as_of, _)| *as_of > asked_at);
-        if is_old || asked_at < seen.changed_at {
-            return;
-        }
-        let is_news = before.is_none_or(|(_, before)| !before.names_the_leader_of(&found));
-        seen.found = Some((asked_at, found));
-        if is_news {
-            state.elections.changed.notify_waiters();
-        }
-    }
-
     fn was_unanswered_just_now(&self, resource: &Resource) -> bool {
         let now = self.now();
         let state = self.state();
@@ -231,6 +205,31 @@ fn not_known(error: Option<StoreError>) -> ElectionError {
 }
 
 impl super::Elections {
+    /// Records a lock that was read, by a read that was sent at this moment; if it is an election's.
+    pub(in crate::agent) fn record_read(
+        &mut self,
+        resource: &Resource,
+        asked_at: Moment,
+        read: Option<&Stored<Lock>>,
+    ) {
+        if !is_election(resource) {
+            return;
+        }
+        let found = read.map_or(Found::Nothing, |stored| Found::of(&stored.value));
+        let seen = self.seen_mut(resource);
+        seen.failed_at = None;
+        let before = seen.found.as_ref();
+        let is_old = before.is_some_and(|(as_of, _)| *as_of > asked_at);
+        if is_old || asked_at < seen.changed_at {
+            return;
+        }
+        let is_news = before.is_none_or(|(_, before)| !before.names_the_leader_of(&found));
+        seen.found = Some((asked_at, found));
+        if is_news {
+            self.changed.notify_waiters();
+        }
+    }
+
     /// The lead of this agent began or ended at this moment: what the store said before is of a
     /// leader before.
     pub(super) fn forget_seen(&mut self, resource: &Resource, at: Moment) {

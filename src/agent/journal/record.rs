@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Life;
-use crate::agent::state::{End, Held, RequestKey};
+use crate::agent::core::effect::EndedLease;
+use crate::agent::core::held::Held;
+use crate::agent::core::history::{End, RequestKey};
 use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::session::Session;
@@ -291,6 +293,18 @@ pub(in crate::agent) struct EndedRecord {
     pub(in crate::agent) held_back: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::agent) request: Option<RequestRecord>,
+}
+
+impl From<&EndedLease> for EndedRecord {
+    fn from(ended: &EndedLease) -> Self {
+        let request = ended.request.as_ref().map(RequestRecord::from);
+        Self::new(
+            ended.lease.to_string(),
+            ended.end,
+            ended.gives_back,
+            request,
+        )
+    }
 }
 
 impl EndedRecord {

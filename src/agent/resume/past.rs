@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::refusal::Refusal;
 use crate::agent::Past;
+use crate::agent::core::history::End;
 use crate::agent::journal::record::{EndedRecord, Identity, LeaseRecord, Record, SessionRecord};
-use crate::agent::state::End;
 use crate::protocol::ids::{GrantId, LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::{Moment, SessionTtl};
@@ -18,7 +18,7 @@ use crate::protocol::time::{Moment, SessionTtl};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::agent) struct Left {
     /// The session that it lived by.
-    pub(super) session: Option<SessionRecord>,
+    pub(in crate::agent) session: Option<SessionRecord>,
     /// The leases that it served.
     pub(super) leases: BTreeMap<LeaseId, LeaseRecord>,
     /// How others ended, oldest first.

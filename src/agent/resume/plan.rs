@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::past::{LastLease, Left};
 use crate::agent::Life;
+use crate::agent::core::history::End;
 use crate::agent::journal::record::LeaseRecord;
-use crate::agent::state::End;
 use crate::protocol::ids::{GrantId, LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;

@@ -5,9 +5,13 @@ use std::mem;
 
 use super::past::Left;
 use super::plan::Plan;
-use crate::agent::journal::record::{LeaseRecord, Record, SessionRecord};
-use crate::agent::kept::others_wait;
-use crate::agent::state::{End, Held, State};
+use crate::agent::core::begun;
+use crate::agent::core::held::Held;
+use crate::agent::core::history::End;
+use crate::agent::core::leases::Leases;
+use crate::agent::core::warm::others_wait;
+use crate::agent::journal::record::{LeaseRecord, Record, RequestRecord, SessionRecord};
+use crate::agent::state::State;
 use crate::agent::{LeaseError, Life};
 use crate::protocol::election::is_election;
 use crate::protocol::fair_share::FairShare;
@@ -49,8 +53,7 @@ impl State {
             let (lease, end) = left.end_of(&ended);
             self.remember_earlier(lease, end, ended.request, now);
         }
-        if let Some(session) = &left.session {
-            self.promised_until = session.valid_until();
+        if left.session.is_some() {
             self.resuming = Some(left);
             return;
         }
@@ -63,29 +66,28 @@ impl State {
         self.begin_journal();
     }
 
-    /// Makes the plan true in memory and in the journal.
-    pub(super) fn take_over(&mut self, plan: &Plan, told_until: Moment, now: Moment) {
+    /// Remembers how a lease of an earlier process ended, unless this one knows better.
+    fn remember_earlier(
+        &mut self,
+        lease: LeaseId,
+        end: End,
+        request: Option<RequestRecord>,
+        now: Moment,
+    ) {
+        let request = request.and_then(|request| request.key());
+        self.core
+            .history
+            .record_earlier_end(lease, end, request, now);
+    }
+
+    /// Makes the plan true in memory and in the journal, but for the releases.
+    pub(super) fn take_over(&mut self, plan: &Plan, now: Moment) {
         for (lease, end) in &plan.settled {
             self.core.history.release_ended(lease, *end);
-        }
-        self.bound.until = told_until;
-        for (record, stored) in &plan.resumed {
-            let Some(held) = held_again(record, stored, told_until, now) else {
-                continue;
-            };
-            let resource = stored.value.resource.clone();
-            self.bound.resumed.insert(record.grant());
-            self.put(resource, held, record.asked());
         }
         for (record, loss) in &plan.lost {
             let request = record.request();
             self.remember_earlier(record.lease(), End::Lost(*loss), request, now);
-        }
-        let in_time = plan.in_time.iter().map(|unserved| unserved.grant.clone());
-        self.bound.waiting.extend(in_time);
-        if plan.in_time.is_empty() {
-            // What was told is in the leases that go on.
-            self.promised_until = Moment::default();
         }
         self.idle_since = now;
         for (record, loss) in &plan.lost {
@@ -99,6 +101,19 @@ impl State {
     pub(super) fn write_renewed(&mut self, stored: &Stored<Session>, valid_until: Moment) {
         let session = SessionRecord::new(stored, valid_until);
         self.write(|_| Some(Record::Session(session)));
+    }
+}
+
+/// Continues the leases that are resumed, and keeps other grants from everybody until what was promised
+/// has passed.
+pub(super) fn resume(leases: &mut Leases, plan: &Plan, told_until: Moment, now: Moment) {
+    let resumed = plan.resumed.iter().map(|(record, _)| record.grant());
+    let in_time = plan.in_time.iter().map(|unserved| unserved.grant.clone());
+    leases.bound().resume(told_until, resumed, in_time);
+    for (record, stored) in &plan.resumed {
+        if let Some(held) = held_again(record, stored, told_until, now) {
+            begun::resume(leases, held, record.asked());
+        }
     }
 }
 
@@ -136,7 +151,6 @@ fn held_again(
         // Whether its answer was heard is not known.
         replayed: true,
         readers_until,
-        is_closing: false,
-        over: None,
+        closing: None,
     })
 }

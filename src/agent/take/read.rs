@@ -1,6 +1,7 @@
 //! Reads of a lock, and what the agent takes note of then.
 
 use crate::agent::bid::Bid;
+use crate::agent::core::observed;
 use crate::agent::{AcquireError, Agent, CALL_LIMIT};
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::Lock;
@@ -38,7 +39,9 @@ impl Agent {
         let (before, asked_at) = (self.seen_before_list(), self.now());
         let resource = &bid.request.resource;
         let looked = within(CALL_LIMIT, self.0.locks.get_with_revision(resource)).await?;
-        self.note_election(resource, asked_at, looked.lock.as_ref());
+        let looked_at = looked.lock.as_ref();
+        let elections = &mut self.state().elections;
+        elections.record_read(resource, asked_at, looked_at);
         self.observe_list(before, looked.revision)?;
         bid.listed = Some(looked.revision);
         Ok(looked.lock)
@@ -51,10 +54,11 @@ impl Agent {
     ) -> Result<Option<Stored<Lock>>, StoreError> {
         let asked_at = self.now();
         let stored = within(CALL_LIMIT, self.0.locks.get(resource)).await?;
-        self.note_election(resource, asked_at, stored.as_ref());
+        let elections = &mut self.state().elections;
+        elections.record_read(resource, asked_at, stored.as_ref());
         if let Some(stored) = &stored {
             self.observe_revision(stored.version);
-            self.note_read(stored);
+            self.with_leases(|leases| observed::read(leases, stored));
         }
         Ok(stored)
     }

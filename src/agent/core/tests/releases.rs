@@ -16,11 +16,11 @@ use crate::protocol::token::Token;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn resource() -> Resource {
+pub(super) fn resource() -> Resource {
     Resource::parse("r").unwrap()
 }
 
-fn claimant(session: &str) -> Claimant {
+pub(super) fn claimant(session: &str) -> Claimant {
     Claimant {
         owner: OwnerId::from("app"),
         pod: PodRef {
@@ -33,7 +33,7 @@ fn claimant(session: &str) -> Claimant {
     }
 }
 
-fn key(grant: &str) -> GrantKey {
+pub(super) fn key(grant: &str) -> GrantKey {
     GrantKey {
         id: grant.into(),
         session: SessionKey {
@@ -44,7 +44,7 @@ fn key(grant: &str) -> GrantKey {
 }
 
 /// Returns the lock at a version: held by this grant of our session, or free.
-fn lock(grant: Option<&str>, version: u64) -> Stored<Lock> {
+pub(super) fn lock(grant: Option<&str>, version: u64) -> Stored<Lock> {
     let held = |id: &str| Grant {
         id: id.into(),
         holder: claimant("s"),
@@ -64,7 +64,7 @@ fn lock(grant: Option<&str>, version: u64) -> Stored<Lock> {
 }
 
 /// Returns the lock, held by another session, with our entry in its queue.
-fn queued(grant: &str, version: u64) -> Stored<Lock> {
+pub(super) fn queued(grant: &str, version: u64) -> Stored<Lock> {
     let mut stored = lock(Some("another"), version);
     if let Some(held) = &mut stored.value.grant {
         held.holder = claimant("another's");
@@ -78,7 +78,7 @@ fn queued(grant: &str, version: u64) -> Stored<Lock> {
     stored
 }
 
-fn found(stored: Stored<Lock>) -> Answer {
+pub(super) fn found(stored: Stored<Lock>) -> Answer {
     Answer::Lock(Some(Box::new(stored)))
 }
 
@@ -114,20 +114,8 @@ fn last_release(rig: &Rig) -> ReleaseOf {
 }
 
 impl Rig {
-    fn with<T>(&mut self, step: impl FnOnce(&mut Core, &mut Cx) -> T) -> T {
-        let mut cx = Cx {
-            now: self.now,
-            wall: WallTime(0),
-            rng: &mut self.dice,
-            idle_since: self.idle_since,
-        };
-        let result = step(&mut self.core, &mut cx);
-        self.collect();
-        result
-    }
-
     fn release(&mut self, what: ReleaseOf) {
-        self.with(|core, cx| core.release(cx, what, None));
+        self.with(|core, cx| core.leases(cx).release(what, Vec::new()));
     }
 
     fn end_lease(&mut self) {
@@ -142,7 +130,7 @@ impl Rig {
         self.core.history.end(&"g.0".into())
     }
 
-    fn lock_read(&mut self) -> OpId {
+    pub(super) fn lock_read(&mut self) -> OpId {
         match self.call() {
             (op, StoreCall::GetLock(_)) => op,
             (_, call) => panic!("{call:?}"),
@@ -150,7 +138,7 @@ impl Rig {
     }
 
     /// Takes a write of the lock: the version that it was decided on, and what is to be written.
-    fn lock_write(&mut self) -> (OpId, Revision, Lock) {
+    pub(super) fn lock_write(&mut self) -> (OpId, Revision, Lock) {
         match self.call() {
             (op, StoreCall::UpdateLock(current, next)) => (op, current.version, *next),
             (_, call) => panic!("{call:?}"),
@@ -336,28 +324,4 @@ fn grant_of_a_given_up_claim_is_released() {
     assert_eq!((version, next.grant), (Revision(21), None));
     rig.answer(op, found(lock(None, 22)));
     assert_eq!(rig.core.releases.len(), 0);
-}
-
-#[test]
-fn loss_is_explained_by_one_read_or_after_a_second() {
-    let explained = |rig: &Rig| {
-        let mut effects = rig.effects.iter();
-        effects.find_map(|effect| match effect {
-            Effect::LossExplained(_, read) => Some(read.is_some()),
-            _ => None,
-        })
-    };
-    for is_answered in [true, false] {
-        let mut rig = Rig::new();
-        rig.with(|core, cx| core.explain_loss(cx, "g.0".into(), "g".into(), resource()));
-        let op = rig.lock_read();
-        if is_answered {
-            rig.answer(op, found(lock(None, 21)));
-        } else {
-            rig.sleep(Duration::from_millis(999));
-            assert_eq!(explained(&rig), None);
-            rig.sleep(Duration::from_millis(1));
-        }
-        assert_eq!(explained(&rig), Some(is_answered));
-    }
 }

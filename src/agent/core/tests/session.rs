@@ -2,6 +2,16 @@
 
 use super::*;
 
+impl Rig {
+    fn renew_now(&mut self, session: &SessionId) {
+        self.with(|core, cx| {
+            let leases = core.leases(cx);
+            let mut env = leases.env;
+            leases.session.renew_now(session, &mut env);
+        });
+    }
+}
+
 #[test]
 fn session_begins_by_a_list_and_is_on_file_before_any_reply() {
     let mut rig = Rig::new();
@@ -228,9 +238,9 @@ fn caller_of_a_lost_session_gets_the_next() {
 fn doubted_session_is_renewed_after_the_attempt_in_flight() {
     let mut rig = Rig::with_session();
     let id = rig.core.live().unwrap().id().clone();
-    rig.feed(Input::RenewNow(id.clone()));
+    rig.renew_now(&id);
     let (op, _, next) = rig.renewal();
-    rig.feed(Input::RenewNow(id));
+    rig.renew_now(&id);
     assert_eq!(rig.calls(), 0);
     rig.answer(op, written(next, 12));
     let (_, current, _) = rig.renewal();
@@ -313,7 +323,9 @@ fn ending_waits_for_the_renewal_that_is_in_flight() {
 #[test]
 fn lost_session_is_revoked_only_after_its_last_promise() {
     let mut rig = Rig::with_session();
-    rig.promised = Duration::from_secs(2);
+    let promised = rig.valid_until().after(Duration::from_secs(2));
+    let bound = &mut rig.core.own.bound;
+    bound.resume(promised, std::iter::empty(), std::iter::once("g".into()));
     rig.now = rig.valid_until();
     rig.timer();
     assert_eq!(rig.lost(), Some(Loss::SessionExpired));
@@ -331,7 +343,7 @@ fn stopped_agent_starts_no_renewal_and_waits_for_the_last() {
     let waiting = rig.need(None);
     let (op, _, next) = rig.renewal();
     let id = next.id.clone();
-    rig.feed(Input::RenewNow(id.clone()));
+    rig.renew_now(&id);
     let call = CallId(99);
     rig.feed(Input::StopRenewing(call));
     assert_eq!(rig.reply(waiting), Err(AcquireError::ShuttingDown));
@@ -349,7 +361,7 @@ fn stopped_agent_starts_no_renewal_and_waits_for_the_last() {
         ["persist", "done"],
         "the next process resumes from the file"
     );
-    rig.feed(Input::RenewNow(id));
+    rig.renew_now(&id);
     rig.sleep(Duration::from_secs(10));
     let late = rig.need(None);
     assert_eq!(rig.reply(late), Err(AcquireError::ShuttingDown));

@@ -1,6 +1,7 @@
 //! How the watch is opened again, and when what it missed is listed.
 
 use super::*;
+use crate::protocol::object::LockEvent;
 
 /// Returns a core whose watch is open after revision 10, and the watch's name.
 fn watching() -> (Rig, WatchId) {
@@ -16,6 +17,10 @@ fn watching() -> (Rig, WatchId) {
     rig.feed(Input::Watch(id, WatchInput::Opened));
     rig.effects.clear();
     (rig, id)
+}
+
+fn bookmark(revision: u64) -> WatchInput {
+    WatchInput::Event(LockEvent::Bookmark(Revision(revision)))
 }
 
 /// Returns what follows an interruption: the revision of the next watch, or none where the locks are
@@ -41,7 +46,7 @@ fn watch_continues_where_it_ended_and_lists_what_it_missed() {
     let failed = |error| WatchInput::Failed(error);
     let away = || StoreError::Unavailable("away".into());
     let event = |rig: &mut Rig, id, revision| {
-        rig.feed(Input::Watch(id, WatchInput::Event(Revision(revision))));
+        rig.feed(Input::Watch(id, bookmark(revision)));
     };
     let (mut rig, id) = watching();
     event(&mut rig, id, 20);
@@ -83,7 +88,7 @@ fn watch_continues_where_it_ended_and_lists_what_it_missed() {
     );
     let (list, _) = rig.call();
     rig.answer(list, page(30));
-    let listed = |effect: &Effect| matches!(effect, Effect::Listed(..));
+    let listed = |effect: &Effect| matches!(effect, Effect::OnlyHeld(..));
     assert!(rig.effects.iter().any(listed));
     assert!(matches!(
         rig.watch(),
@@ -104,7 +109,7 @@ fn closed_watch_reports_nothing_any_more() {
     let (list, _) = rig.call();
     rig.answer(list, page(30));
     rig.watch();
-    rig.feed(Input::Watch(id, WatchInput::Event(Revision(99))));
+    rig.feed(Input::Watch(id, bookmark(99)));
     rig.feed(Input::Watch(id.next(), WatchInput::Opened));
     rig.feed(Input::Watch(id.next(), WatchInput::Ended));
     assert_eq!(next_of(&mut rig), Some(Revision(30)));
@@ -113,30 +118,16 @@ fn closed_watch_reports_nothing_any_more() {
 #[test]
 fn list_sent_before_a_rewind_restores_no_trust() {
     let (mut rig, id) = watching();
-    rig.feed(Input::Watch(id, WatchInput::Event(Revision(50))));
+    rig.feed(Input::Watch(id, bookmark(50)));
     let before = rig.core.seen_at_send();
-    let mut observe = |sent, listed| {
-        let mut cx = Cx {
-            now: rig.now,
-            wall: WallTime(0),
-            rng: &mut rig.dice,
-            idle_since: None,
-        };
-        let _ = rig.core.observe_list(&mut cx, sent, Revision(listed));
+    let mut is_trusted = |sent: Option<SeenAtSend>, listed| {
+        let sent = sent.unwrap_or_else(|| rig.core.seen_at_send());
+        let _ = rig.with(|core, cx| core.observe_list(cx, sent, Revision(listed)));
         rig.core.mint().is_ok()
     };
-    assert!(!observe(before, 40));
-    assert!(!observe(before, 50));
-    rig.collect();
-    let after = rig.core.seen_at_send();
-    let mut cx = Cx {
-        now: rig.now,
-        wall: WallTime(0),
-        rng: &mut rig.dice,
-        idle_since: None,
-    };
-    rig.core.observe_list(&mut cx, after, Revision(50)).unwrap();
-    assert!(rig.core.mint().is_ok());
+    assert!(!is_trusted(Some(before), 40));
+    assert!(!is_trusted(Some(before), 50));
+    assert!(is_trusted(None, 50));
 }
 
 #[test]
@@ -165,7 +156,7 @@ fn silent_watch_is_closed_and_opened_again() {
 #[test]
 fn list_below_what_was_seen_ends_the_session_and_all_grants() {
     let (mut rig, id) = watching();
-    rig.feed(Input::Watch(id, WatchInput::Event(Revision(50))));
+    rig.feed(Input::Watch(id, bookmark(50)));
     rig.feed(Input::Watch(
         id,
         WatchInput::Failed(StoreError::WatchExpired("410".into())),
@@ -181,6 +172,6 @@ fn list_below_what_was_seen_ends_the_session_and_all_grants() {
     assert!(
         !rig.effects
             .iter()
-            .any(|effect| matches!(effect, Effect::Listed(..)))
+            .any(|effect| matches!(effect, Effect::OnlyHeld(..)))
     );
 }

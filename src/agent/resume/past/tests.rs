@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::agent::Life;
+use crate::agent::core::held::Held;
+use crate::agent::core::history::RequestKey;
 use crate::agent::journal::record::{LifeRecord, RequestRecord, TtlRecord};
 use crate::agent::resume::plan::Unserved;
-use crate::agent::state::{Held, RequestKey};
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{OwnerId, Resource, SessionId};
 use crate::protocol::key::SessionKey;
@@ -94,8 +95,7 @@ fn held(grant: &str, life: Life) -> Held {
         since: NOW,
         replayed: false,
         readers_until: Moment::default(),
-        is_closing: false,
-        over: None,
+        closing: None,
     }
 }
 

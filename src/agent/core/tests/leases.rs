@@ -1,0 +1,455 @@
+//! How leases begin and end, and what their apps are told.
+
+use std::collections::BTreeMap;
+
+use super::releases::{claimant, found, key, lock, queued, resource};
+use super::*;
+use crate::agent::core::begun::{self, FromWarm, NewLease};
+use crate::agent::core::history::End;
+use crate::agent::core::leases::EndedBy;
+use crate::agent::core::own::Had;
+use crate::agent::core::{observed, told};
+use crate::agent::{AcquireRequest, LeaseError, LeaseView, Life};
+use crate::protocol::election::ElectionName;
+use crate::protocol::ids::{LeaseId, OwnerId};
+use crate::protocol::key::SessionKey;
+use crate::protocol::object::LockEvent;
+use crate::protocol::queue::{Queue, Waiter};
+use crate::protocol::settings::{ReleaseMode, ReleaseRequest};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn request(resource: Resource) -> AcquireRequest {
+    AcquireRequest {
+        resource,
+        owner: OwnerId::from("app"),
+        life: Life::Ttl(SECOND * 6),
+        metadata: BTreeMap::new(),
+        wait: Duration::ZERO,
+        preferred: false,
+        keep: Duration::ZERO,
+        request_id: None,
+    }
+}
+
+impl Rig {
+    fn session_id(&self) -> SessionId {
+        self.core.live().unwrap().id().clone()
+    }
+
+    /// Returns a lock that this agent's session holds by a grant.
+    fn own(&self, resource: Resource, grant: &str, version: u64) -> Stored<Lock> {
+        let mut stored = lock(Some(grant), version);
+        stored.value.resource = resource;
+        if let Some(grant) = &mut stored.value.grant {
+            grant.holder = claimant(self.session_id().as_str());
+            grant.kept = true;
+        }
+        stored
+    }
+
+    fn begin(&mut self, request: &AcquireRequest) -> LeaseView {
+        let stored = self.own(request.resource.clone(), "g", 20);
+        let session = SessionKey {
+            id: self.session_id(),
+            pod_uid: "u".into(),
+        };
+        let new = NewLease {
+            request,
+            arrived: self.now,
+            grant: GrantKey {
+                session,
+                ..key("g")
+            },
+            stored,
+            gone_at: None,
+        };
+        let view = self.with(|core, cx| begun::begin(&mut core.leases(cx), new));
+        self.effects
+            .retain(|effect| !matches!(effect, Effect::Report(_)));
+        view.unwrap()
+    }
+
+    fn end_by(&mut self, lease: &LeaseId, by: EndedBy) -> bool {
+        self.with(|core, cx| core.leases(cx).end(lease, by, CallId(99)))
+    }
+
+    fn renew(&mut self, lease: &LeaseId) -> Result<LeaseView, LeaseError> {
+        let now = self.now;
+        self.with(|core, cx| told::renew(&mut core.leases(cx), lease, None, now))
+    }
+
+    fn event(&mut self, event: LockEvent) {
+        let id = self.core.watch.as_ref().unwrap().id();
+        self.feed(Input::Watch(id, WatchInput::Event(event)));
+    }
+
+    fn gone(&mut self, at: u64) {
+        self.event(LockEvent::Gone {
+            resource: resource(),
+            at: Revision(at),
+        });
+    }
+
+    /// Lets time pass, and confirms the renewals of the session.
+    fn live_on(&mut self, time: Duration) {
+        let until = self.now.after(time);
+        while self.now < until {
+            self.sleep(Duration::from_millis(500));
+            let renewal = self.effects.iter().find_map(|effect| match effect {
+                Effect::Call {
+                    op,
+                    call: StoreCall::UpdateSession(current, next),
+                    ..
+                } => Some((*op, current.version.0 + 1, (**next).clone())),
+                _ => None,
+            });
+            if let Some((renewal, version, next)) = renewal {
+                let is_it =
+                    |effect: &Effect| matches!(effect, Effect::Call { op, .. } if *op == renewal);
+                self.effects.retain(|effect| !is_it(effect));
+                self.answer(renewal, written(next, version));
+            }
+        }
+    }
+
+    fn lost_leases(&self) -> Vec<Loss> {
+        let losses = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Report(Report::LeaseLost(_, loss)) => Some(*loss),
+            _ => None,
+        });
+        losses.collect()
+    }
+
+    fn begin_from_warm(&mut self) -> FromWarm {
+        let (request, now) = (request(resource()), self.now);
+        self.with(|core, cx| begun::begin_from_warm(&mut core.leases(cx), &request, now))
+    }
+
+    fn persisted(&self) -> Vec<&Record> {
+        let records = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Persist(record) => Some(record),
+            _ => None,
+        });
+        records.collect()
+    }
+}
+
+#[test]
+fn silent_app_loses_its_lease_and_the_grant_is_released() {
+    let mut rig = Rig::with_session();
+    let lease = rig.begin(&request(resource())).lease;
+    rig.live_on(SECOND * 5);
+    rig.effects.clear();
+    rig.renew(&lease).unwrap();
+    rig.live_on(SECOND * 5);
+    assert_eq!(rig.lost_leases(), []);
+    rig.live_on(SECOND);
+    assert_eq!(rig.lost_leases(), [Loss::AppSilent]);
+    assert_eq!(rig.renew(&lease), Err(LeaseError::Lost(Loss::AppSilent)));
+    rig.lock_write();
+}
+
+#[test]
+fn clock_ends_a_lease_before_it_is_told_again_whatever_the_timer_did() {
+    let mut rig = Rig::with_session();
+    let lease = rig.begin(&request(resource())).lease;
+    rig.now = rig.now.after(SECOND * 6);
+    assert_eq!(rig.renew(&lease), Err(LeaseError::Lost(Loss::AppSilent)));
+
+    let mut rig = Rig::with_session();
+    let lease = rig.begin(&request(resource())).lease;
+    rig.now = rig.valid_until();
+    let lost = LeaseError::Lost(Loss::SessionExpired);
+    assert_eq!(rig.renew(&lease), Err(lost));
+}
+
+#[test]
+fn ended_lease_leaves_a_grant_that_serves_no_other_lease() {
+    let mut rig = Rig::with_session();
+    let lease = rig.begin(&request(resource())).lease;
+    assert!(rig.end_by(&lease, EndedBy::App));
+    assert_eq!(rig.begin_from_warm(), FromWarm::Nothing);
+    let records = rig.persisted();
+    let Some(Record::Ended(end)) = records.last() else {
+        panic!("{records:?}");
+    };
+    assert!(
+        end.gives_back,
+        "its end is on file before its release is sent"
+    );
+    rig.lock_write();
+}
+
+#[test]
+fn kept_grant_serves_the_next_lease_without_a_write() {
+    let mut rig = Rig::with_session();
+    let first = rig.begin(&AcquireRequest {
+        keep: SECOND * 3,
+        ..request(resource())
+    });
+    rig.effects.clear();
+    assert!(rig.end_by(&first.lease, EndedBy::App));
+    assert_eq!(rig.core.history.end(&first.lease), Some(End::Released));
+    let FromWarm::Lease(second) = rig.begin_from_warm() else {
+        panic!("nothing was kept");
+    };
+    assert_eq!(second.token.get(), first.token.get() + 1);
+    assert_eq!(rig.calls(), 0);
+    assert!(rig.end_by(&second.lease, EndedBy::App));
+    rig.lock_write();
+}
+
+#[test]
+fn grant_is_kept_for_a_caller_that_waits_and_released_when_it_is_gone() {
+    let mut rig = Rig::with_session();
+    rig.is_awaited = true;
+    let lease = rig.begin(&request(resource())).lease;
+    rig.effects.clear();
+    assert!(rig.end_by(&lease, EndedBy::App));
+    assert_eq!(rig.calls(), 0);
+    assert!(rig.core.own.warm(&resource()).is_some());
+    rig.with(|core, cx| core.leases(cx).callers_gone(&resource()));
+    rig.lock_write();
+}
+
+#[test]
+fn warm_grant_is_released_when_others_wait_for_it() {
+    let mut rig = Rig::with_session();
+    let lease = rig.begin(&AcquireRequest {
+        keep: SECOND * 3,
+        ..request(resource())
+    });
+    assert!(rig.end_by(&lease.lease, EndedBy::App));
+    rig.effects.clear();
+    let mut seen = rig.own(resource(), "g", 30);
+    seen.value.waiters = queued("w", 0).value.waiters;
+    rig.event(LockEvent::Held(Box::new(seen)));
+    let (_, version, _) = rig.lock_write();
+    assert_eq!(version, Revision(30));
+}
+
+#[test]
+fn gone_grant_ends_its_lease_at_once_and_the_reason_follows() {
+    for is_answered in [true, false] {
+        let mut rig = Rig::with_session();
+        let lease = rig.begin(&request(resource())).lease;
+        rig.effects.clear();
+        rig.gone(19);
+        assert!(rig.core.own.lease(&lease).is_some(), "it is older news");
+        rig.gone(21);
+        assert!(rig.core.own.lease(&lease).is_none());
+        assert_eq!(rig.lost_leases(), [], "the reason is not known yet");
+        let op = rig.lock_read();
+        if is_answered {
+            rig.answer(op, found(lock(None, 21)));
+        } else {
+            rig.sleep(Duration::from_millis(999));
+            assert_eq!(rig.lost_leases(), []);
+            rig.sleep(Duration::from_millis(1));
+        }
+        assert_eq!(rig.lost_leases(), [Loss::GrantGone]);
+    }
+}
+
+#[test]
+fn read_that_shows_another_grant_ends_the_lease() {
+    for (version, is_lost) in [(19, false), (21, true)] {
+        let mut rig = Rig::with_session();
+        let lease = rig.begin(&request(resource())).lease;
+        let had: Had = rig.core.own.had(&resource());
+        let read = lock(Some("another"), version);
+        rig.with(|core, cx| {
+            observed::compared(&mut core.leases(cx), &resource(), had, Some(&read));
+        });
+        assert_eq!(rig.core.own.lease(&lease).is_none(), is_lost);
+    }
+}
+
+#[test]
+fn lost_session_ends_all_its_leases_and_their_grants_wait_for_the_promises() {
+    let mut rig = Rig::with_session();
+    let lease = rig.begin(&request(resource())).lease;
+    rig.effects.clear();
+    let promised = rig.core.own.lease(&lease).unwrap().lease.told_until();
+    rig.with(|core, cx| {
+        let sent = core.seen_at_send();
+        core.observe_list(cx, sent, Revision(21)).unwrap();
+        core.observe_revision(cx, Revision(2_000_000_000));
+    });
+    assert_eq!(rig.lost_leases(), [Loss::StoreRestored]);
+    let records = rig.persisted();
+    assert!(matches!(
+        records[..],
+        [Record::Ended(_), Record::SessionOver]
+    ));
+    assert_eq!(rig.calls(), 0);
+    rig.now = promised;
+    rig.timer();
+    assert_eq!(
+        rig.calls(),
+        2,
+        "the session is revoked, and the lock released"
+    );
+}
+
+#[test]
+fn lead_that_readers_believe_in_is_released_when_their_time_is_over() {
+    let election = ElectionName::parse("jobs").unwrap().resource().clone();
+    let mut rig = Rig::with_session();
+    let lease = rig.begin(&request(election.clone())).lease;
+    let now = rig.now;
+    let short = |core: &mut Core, cx: &mut Cx| {
+        told::tell_readers(&mut core.leases(cx), &election, now, SECOND)
+    };
+    assert_eq!(rig.with(short).unwrap().valid_for, SECOND);
+    rig.effects.clear();
+    assert!(rig.end_by(&lease, EndedBy::App));
+    assert!(!rig.end_by(&lease, EndedBy::App), "that has begun");
+    assert_eq!(rig.with(short), None);
+    assert_eq!(rig.renew(&lease), Err(LeaseError::Released));
+    rig.sleep(Duration::from_millis(999));
+    assert_eq!(rig.calls(), 0);
+    rig.sleep(Duration::from_millis(1));
+    let (op, ..) = rig.lock_write();
+    rig.answer(op, found(lock(None, 21)));
+    assert_eq!(rig.core.history.end(&lease), Some(End::Released));
+}
+
+#[test]
+fn hang_up_ends_only_a_lease_that_no_repetition_was_answered_with() {
+    for is_repeated in [false, true] {
+        let mut rig = Rig::with_session();
+        let mut request = request(resource());
+        request.request_id = Some("r1".into());
+        let lease = rig.begin(&request).lease;
+        rig.effects.clear();
+        if is_repeated {
+            let now = rig.now;
+            rig.with(|core, cx| told::replay(&mut core.leases(cx), &lease, now))
+                .unwrap();
+        }
+        assert_eq!(rig.end_by(&lease, EndedBy::HangUp), !is_repeated);
+        let unheard = rig
+            .persisted()
+            .iter()
+            .any(|record| matches!(record, Record::Unheard(_)));
+        assert_eq!(unheard, !is_repeated);
+    }
+}
+
+#[test]
+fn stopping_agent_leaves_promised_leases_and_extends_none() {
+    let mut rig = Rig::with_session();
+    let lease = rig.begin(&request(resource())).lease;
+    let until = rig.core.own.lease(&lease).unwrap().lease.told_until();
+    rig.feed(Input::Drain);
+    rig.sleep(SECOND);
+    rig.renew(&lease).unwrap();
+    let held = rig.core.own.lease(&lease).unwrap();
+    assert_eq!(held.lease.told_until(), until);
+    let at_stop = |leaves_promised| EndedBy::Agent { leaves_promised };
+    assert!(!rig.end_by(&lease, at_stop(true)));
+    assert!(rig.end_by(&lease, at_stop(false)));
+    assert!(rig.core.own.was_stopped(&lease));
+}
+
+#[test]
+fn release_request_is_reported_once_and_keeps_the_grant_from_being_kept() {
+    let mut rig = Rig::with_session();
+    let first = rig.begin(&AcquireRequest {
+        keep: SECOND * 3,
+        ..request(resource())
+    });
+    rig.effects.clear();
+    let mut seen = rig.own(resource(), "g", 30);
+    seen.value.settings.release_request = Some(std::sync::Arc::new(ReleaseRequest {
+        lease: "g".into(),
+        mode: ReleaseMode::Ask,
+        reason: "upgrade".into(),
+        actor: "alice".into(),
+    }));
+    for version in [30, 31] {
+        seen.version = Revision(version);
+        rig.event(LockEvent::Held(Box::new(seen.clone())));
+    }
+    let reported = rig.effects.iter();
+    let reported =
+        reported.filter(|effect| matches!(effect, Effect::Report(Report::ReleaseRequested(..))));
+    assert_eq!(reported.count(), 1);
+    assert!(rig.end_by(&first.lease, EndedBy::App));
+    let (_, version, next) = rig.lock_write();
+    assert_eq!(version, Revision(31));
+    assert_eq!(next.incidents.len(), 1, "the record of the request");
+}
+
+#[test]
+fn foreign_grant_of_our_session_is_neither_served_nor_released() {
+    let mut rig = Rig::with_session();
+    rig.effects.clear();
+    let mut foreign = rig.own(resource(), "x", 30);
+    if let Some(grant) = &mut foreign.value.grant {
+        grant.holder.pod.uid = "another".into();
+    }
+    for _ in 0..2 {
+        rig.event(LockEvent::Held(Box::new(foreign.clone())));
+    }
+    let reported = rig.effects.iter();
+    let reported =
+        reported.filter(|effect| matches!(effect, Effect::Report(Report::ForeignGrant(..))));
+    assert_eq!((reported.count(), rig.calls()), (1, 0));
+    let unknown = |effect: &Effect| matches!(effect, Effect::UnknownGrant(_));
+    assert!(!rig.effects.iter().any(unknown));
+}
+
+#[test]
+fn session_is_listed_from_time_to_time_while_a_grant_is_used_again() {
+    let mut rig = Rig::with_session();
+    let first = rig.begin(&AcquireRequest {
+        keep: SECOND * 3,
+        life: Life::Campaign,
+        ..request(resource())
+    });
+    rig.effects.clear();
+    rig.live_on(SECOND * 6);
+    let lists = |rig: &Rig| {
+        let effects = rig.effects.iter();
+        let lists = effects.filter(|effect| {
+            matches!(
+                effect,
+                Effect::Call {
+                    call: StoreCall::ListHeld(_),
+                    ..
+                }
+            )
+        });
+        lists.count()
+    };
+    assert_eq!(lists(&rig), 0, "each lease came with a write");
+    assert!(rig.end_by(&first.lease, EndedBy::App));
+    assert!(matches!(rig.begin_from_warm(), FromWarm::Lease(_)));
+    rig.live_on(SECOND * 6);
+    assert_eq!(lists(&rig), 1);
+}
+
+#[test]
+fn entry_in_the_queue_shortens_the_share_of_the_lease() {
+    let mut rig = Rig::with_session();
+    let lease = rig.begin(&request(resource())).lease;
+    rig.effects.clear();
+    let mut seen = rig.own(resource(), "g", 30);
+    seen.value.waiters = Queue::from_entries(vec![Waiter {
+        grant: "w".into(),
+        claimant: claimant("another's"),
+        queued_at: WallTime(0),
+        preferred: false,
+    }]);
+    rig.event(LockEvent::Held(Box::new(seen)));
+    assert!(rig.core.own.lease(&lease).unwrap().share.others_wait());
+    let wakes = |effect: &Effect| matches!(effect, Effect::WakeWaiters(_));
+    assert!(rig.effects.iter().any(wakes));
+    assert!(rig.end_by(&lease, EndedBy::App));
+    let (_, version, next) = rig.lock_write();
+    assert_eq!(version, Revision(30), "the release needs no read");
+    assert_eq!(next.grant.map(|grant| grant.id), Some("w".into()));
+}
