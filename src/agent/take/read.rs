@@ -5,6 +5,7 @@ use crate::agent::core::observed;
 use crate::agent::{AcquireError, Agent, CALL_LIMIT};
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::Lock;
+use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
 
 impl Agent {
@@ -40,8 +41,7 @@ impl Agent {
         let resource = &bid.request.resource;
         let looked = within(CALL_LIMIT, self.0.locks.get_with_revision(resource)).await?;
         let looked_at = looked.lock.as_ref();
-        let elections = &mut self.state().elections;
-        elections.record_read(resource, asked_at, looked_at);
+        self.record_read(resource, asked_at, looked_at);
         self.observe_list(before, looked.revision)?;
         bid.listed = Some(looked.revision);
         Ok(looked.lock)
@@ -54,13 +54,17 @@ impl Agent {
     ) -> Result<Option<Stored<Lock>>, StoreError> {
         let asked_at = self.now();
         let stored = within(CALL_LIMIT, self.0.locks.get(resource)).await?;
-        let elections = &mut self.state().elections;
-        elections.record_read(resource, asked_at, stored.as_ref());
+        self.record_read(resource, asked_at, stored.as_ref());
         if let Some(stored) = &stored {
             self.observe_revision(stored.version);
             self.with_leases(|leases| observed::read(leases, stored));
         }
         Ok(stored)
+    }
+
+    fn record_read(&self, resource: &Resource, asked_at: Moment, read: Option<&Stored<Lock>>) {
+        let mut state = self.state();
+        state.elections.record_read(resource, asked_at, read);
     }
 
     /// Takes note of a lock as it was just written.
