@@ -268,6 +268,6 @@ mod tests {
     fn the_shipped_code_is_scanned() {
         let logs = shipped_logs();
         assert!(logs.len() > 100, "{}", logs.len());
-        assert!(logs.iter().any(|log| log.module == "agent::acquire"));
+        assert!(logs.iter().any(|log| log.module == "agent::driver::report"));
     }
 }

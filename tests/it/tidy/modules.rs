@@ -61,10 +61,10 @@ const ORDER: &[(&str, &[&str])] = &[
 ];
 
 /// A path in the code, or a module: `["operator", "view", "Key"]`.
-type Segments = Vec<String>;
+pub(super) type Segments = Vec<String>;
 
 /// Returns the module that a source defines.
-fn module_of(source: &Source) -> Segments {
+pub(super) fn module_of(source: &Source) -> Segments {
     let inside = source.path.strip_prefix(src()).unwrap();
     let names = inside.with_extension("");
     let names = names.iter().map(|name| name.to_string_lossy().into_owned());
@@ -116,7 +116,7 @@ fn parse_tree<'a>(text: &'a str, before: &Segments, paths: &mut Vec<Segments>) -
 
 /// Returns the absolute paths that the code of a module names by `crate`, `super` or `self`. The
 /// `crate` of a visibility does not count.
-fn named_paths(module: &Segments, code: &str) -> Vec<Segments> {
+pub(super) fn named_paths(module: &Segments, code: &str) -> Vec<Segments> {
     let mut named = Vec::new();
     let mut done = 0;
     let starts = ["crate::", "super::", "self::"];

@@ -151,7 +151,7 @@ fn silent_app_loses_its_lease_and_the_grant_is_released() {
 }
 
 #[test]
-fn clock_ends_a_lease_before_it_is_told_again_whatever_the_timer_did() {
+fn lease_that_the_clock_has_ended_is_told_nothing_more() {
     let mut rig = Rig::with_session();
     let lease = rig.begin(&request(resource())).lease;
     rig.now = rig.now.after(SECOND * 6);
@@ -201,7 +201,7 @@ fn kept_grant_serves_the_next_lease_without_a_write() {
 }
 
 #[test]
-fn grant_is_kept_for_a_caller_that_waits_and_released_when_it_is_gone() {
+fn grant_is_kept_for_a_caller_only_while_one_waits() {
     let mut rig = Rig::with_session();
     rig.is_awaited = true;
     let lease = rig.begin(&request(resource())).lease;
@@ -267,7 +267,7 @@ fn read_that_shows_another_grant_ends_the_lease() {
 }
 
 #[test]
-fn lost_session_ends_all_its_leases_and_their_grants_wait_for_the_promises() {
+fn grants_of_a_lost_session_wait_for_its_last_promise() {
     let mut rig = Rig::with_session();
     let lease = rig.begin(&request(resource())).lease;
     rig.effects.clear();
@@ -294,7 +294,7 @@ fn lost_session_ends_all_its_leases_and_their_grants_wait_for_the_promises() {
 }
 
 #[test]
-fn lead_that_readers_believe_in_is_released_when_their_time_is_over() {
+fn ended_lead_is_released_when_its_readers_time_is_over() {
     let election = ElectionName::parse("jobs").unwrap().resource().clone();
     let mut rig = Rig::with_session();
     let lease = rig.begin(&request(election.clone())).lease;
@@ -355,7 +355,7 @@ fn stopping_agent_leaves_promised_leases_and_extends_none() {
 }
 
 #[test]
-fn release_request_is_reported_once_and_keeps_the_grant_from_being_kept() {
+fn release_request_is_reported_once_and_ends_the_grant() {
     let mut rig = Rig::with_session();
     let first = rig.begin(&AcquireRequest {
         keep: SECOND * 3,
@@ -403,7 +403,7 @@ fn foreign_grant_of_our_session_is_neither_served_nor_released() {
 }
 
 #[test]
-fn session_is_listed_from_time_to_time_while_a_grant_is_used_again() {
+fn session_is_listed_while_a_grant_is_used_again() {
     let mut rig = Rig::with_session();
     let first = rig.begin(&AcquireRequest {
         keep: SECOND * 3,
