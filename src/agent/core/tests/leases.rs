@@ -317,7 +317,7 @@ fn ended_lead_is_released_when_its_readers_time_is_over() {
 }
 
 #[test]
-fn hang_up_ends_only_a_lease_that_no_repetition_was_answered_with() {
+fn hang_up_ends_a_lease_unless_its_request_was_repeated() {
     for is_repeated in [false, true] {
         let mut rig = Rig::with_session();
         let mut request = request(resource());
