@@ -49,7 +49,7 @@ use effect::{
     Answer, CallId, Cx, Effect, Env, InFlight, Input, LostSession, Machine, OpId, Outbox, Reply,
     WatchCommand, WatchId, WatchInput,
 };
-use ending::EndingSession;
+use ending::{EndingSession, EndingSessions};
 use free_locks::FreeLocks;
 use history::History;
 use horizon::Horizon;
@@ -87,7 +87,7 @@ pub(super) struct Core {
     ttl: Duration,
     session: SessionMachine,
     /// Sessions that are over and not revoked yet.
-    ending: Vec<EndingSession>,
+    ending: EndingSessions,
     /// The watch of the live session.
     watch: Option<Watch>,
     last_watch: WatchId,
@@ -113,7 +113,7 @@ impl Core {
             horizon: Horizon::new(config.token_floor),
             ttl: config.session.ttl.get(),
             session: SessionMachine::new(config.session),
-            ending: Vec::new(),
+            ending: EndingSessions::default(),
             watch: None,
             last_watch: WatchId::default(),
             warm_look: None,
@@ -154,7 +154,6 @@ impl Core {
 
     /// Returns when [`Input::Timer`] is due, if nothing else comes before.
     pub(super) fn poll_timeout(&self, is_idle: bool) -> Option<Moment> {
-        let ending = self.ending.iter().filter_map(EndingSession::timeout);
         let session = self.session.timeout(is_idle);
         let watch = self.watch.as_ref().and_then(Watch::timeout);
         let others = session
@@ -164,7 +163,7 @@ impl Core {
         let others = others.chain(self.releases.timeout());
         let look = self.warm_look.as_ref().and_then(WarmLook::timeout);
         let own = self.own.next_end().into_iter().chain(look);
-        ending.chain(others).chain(own).min()
+        others.chain(self.ending.timeout()).chain(own).min()
     }
 
     /// Returns the session, unless it is known to be lost. It is valid only before its deadline.
@@ -283,7 +282,12 @@ impl Core {
     fn store_restored(&mut self, cx: &mut Cx, revision: Revision) {
         if self.session.live().is_some() {
             self.out.report(Report::StoreRestored(revision));
-            self.lose_session(cx, Loss::StoreRestored);
+            return self.lose_session(cx, Loss::StoreRestored);
+        }
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        // Also a session that is being created: its object may be from before the restore.
+        if let Some((session, in_flight)) = self.session.restart(env) {
+            self.end(cx, session, in_flight, None);
         }
     }
 
@@ -296,11 +300,7 @@ impl Core {
     fn end_session(&mut self, cx: &mut Cx, request: Option<CallId>) {
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         match self.session.take(env) {
-            Some((session, in_flight)) => {
-                let in_flight = in_flight.filter(|op| self.out.is_in_flight(*op));
-                let ending = EndingSession::by_agent(session, in_flight, request, cx.now);
-                self.add_ending(cx, ending);
-            }
+            Some((session, in_flight)) => self.end(cx, session, in_flight, request),
             None => {
                 if let Some(request) = request {
                     self.out.push(Effect::Reply(request, Reply::Done));
@@ -309,10 +309,16 @@ impl Core {
         }
     }
 
-    fn add_ending(&mut self, cx: &mut Cx, mut ending: EndingSession) {
+    fn end(
+        &mut self,
+        cx: &mut Cx,
+        session: Session,
+        in_flight: Option<OpId>,
+        request: Option<CallId>,
+    ) {
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        ending.timer(env);
-        self.ending.push(ending);
+        let ending = EndingSession::by_agent(session, in_flight, request, env.now);
+        self.ending.add(ending, env);
     }
 
     fn answered(&mut self, cx: &mut Cx, op: OpId, answer: Answer) {
@@ -337,10 +343,7 @@ impl Core {
         };
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         // A session that is over by now is ended once its last call is answered.
-        for ending in &mut self.ending {
-            ending.answered(op, &answer, env);
-        }
-        self.ending.retain(|ending| !ending.is_done());
+        self.ending.answered(op, &answer, env);
         match call.machine {
             Machine::Session => self.session.answered(op, answer, env),
             Machine::Watch => {
@@ -398,9 +401,7 @@ impl Core {
             self.answered(cx, op, Answer::Failed(error));
         }
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        for ending in &mut self.ending {
-            ending.timer(env);
-        }
+        self.ending.timer(env);
         if self.session.is_idle_end_due(env) {
             if let Some(live) = self.session.live() {
                 env.out.report(Report::IdleSessionEnded(live.id().clone()));
@@ -483,9 +484,9 @@ impl Core {
         self.out.push(Effect::SessionLost);
         let mut leases = self.scope(cx);
         let (promised, grants) = leases.end_all_of(&lost.session.id, lost.loss);
-        let in_flight = lost.in_flight.filter(|op| self.out.is_in_flight(*op));
-        let ending = EndingSession::lost(lost.session, in_flight, promised);
-        self.add_ending(cx, ending);
+        let ending = EndingSession::lost(lost.session, lost.in_flight, promised);
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        self.ending.add(ending, env);
         self.scope(cx).release_lost(grants, promised);
     }
 }

@@ -33,12 +33,51 @@ pub(super) struct EndingSession {
     request: Option<CallId>,
 }
 
+/// The sessions that are over and not revoked yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EndingSessions(Vec<EndingSession>);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Pause(Moment),
     Reading(OpId),
     Revoking(OpId),
     Done,
+}
+
+impl EndingSessions {
+    /// Returns whether there is none.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a session, and does what is due. Its last call may have been answered before.
+    pub(super) fn add(&mut self, mut ending: EndingSession, env: &mut Env) {
+        ending.last_call.take_if(|op| !env.out.is_in_flight(*op));
+        ending.timer(env);
+        self.0.push(ending);
+    }
+
+    /// Returns when `timer` has something to do.
+    pub(super) fn timeout(&self) -> Option<Moment> {
+        self.0.iter().filter_map(EndingSession::timeout).min()
+    }
+
+    /// Does what is due.
+    pub(super) fn timer(&mut self, env: &mut Env) {
+        for ending in &mut self.0 {
+            ending.timer(env);
+        }
+    }
+
+    /// Takes an answer, which may belong to the call of one of them.
+    pub(super) fn answered(&mut self, op: OpId, answer: &Answer, env: &mut Env) {
+        for ending in &mut self.0 {
+            ending.answered(op, answer, env);
+        }
+        self.0.retain(|ending| !ending.is_done());
+    }
 }
 
 impl EndingSession {
@@ -76,12 +115,12 @@ impl EndingSession {
     }
 
     /// Returns whether nothing is left to do.
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.step == Step::Done
     }
 
     /// Returns when `timer` has something to do.
-    pub(super) const fn timeout(&self) -> Option<Moment> {
+    const fn timeout(&self) -> Option<Moment> {
         match self.step {
             Step::Pause(until) if self.last_call.is_none() => Some(until),
             _ => None,
@@ -89,7 +128,7 @@ impl EndingSession {
     }
 
     /// Does what is due.
-    pub(super) fn timer(&mut self, env: &mut Env) {
+    fn timer(&mut self, env: &mut Env) {
         if self.timeout().is_some_and(|at| env.now >= at) {
             let call = StoreCall::GetSession(self.session.id.clone());
             self.step = Step::Reading(env.call(Machine::Ending, call, CALL_LIMIT));
@@ -97,7 +136,7 @@ impl EndingSession {
     }
 
     /// Takes an answer, if it belongs to a call of this session.
-    pub(super) fn answered(&mut self, op: OpId, answer: &Answer, env: &mut Env) {
+    fn answered(&mut self, op: OpId, answer: &Answer, env: &mut Env) {
         if self.last_call.take_if(|last| *last == op).is_some() {
             return self.timer(env);
         }

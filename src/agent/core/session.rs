@@ -148,7 +148,7 @@ impl SessionMachine {
         self.answer_needs(&Err(AcquireError::ShuttingDown), env);
         match std::mem::replace(&mut self.state, State::None) {
             State::None => None,
-            State::Beginning(begin) => begin.into_session(),
+            State::Beginning(begin) => begin.session(),
             State::Live(live) => {
                 env.out.push(Effect::Persist(Record::SessionOver));
                 Some((live.stored().value.clone(), live.in_flight()))
@@ -193,6 +193,20 @@ impl SessionMachine {
         if !self.needs.is_empty() {
             self.begin(None, env);
         }
+    }
+
+    /// Begins another session, if one is being created that may be from before a restore. Returns that,
+    /// with its call that is in flight.
+    pub(super) fn restart(&mut self, env: &mut Env) -> Option<(Session, Option<OpId>)> {
+        let State::Beginning(begin) = &self.state else {
+            return None;
+        };
+        let before = begin.session()?;
+        self.state = State::None;
+        if !self.needs.is_empty() {
+            self.begin(None, env);
+        }
+        Some(before)
     }
 
     /// Does what is due.

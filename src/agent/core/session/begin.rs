@@ -76,14 +76,14 @@ impl Begin {
     }
 
     /// Returns the session that may have been created, and the call that is in flight.
-    pub(super) fn into_session(self) -> Option<(Session, Option<OpId>)> {
+    pub(super) fn session(&self) -> Option<(Session, Option<OpId>)> {
         let in_flight = match self.step {
             Step::Call(op) => Some(op),
             Step::Pause(_) => None,
         };
-        match self.stage {
+        match &self.stage {
             Stage::Listing => None,
-            Stage::Creating(creation) => Some((creation.session, in_flight)),
+            Stage::Creating(creation) => Some((creation.session.clone(), in_flight)),
         }
     }
 

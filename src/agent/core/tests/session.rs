@@ -378,3 +378,29 @@ fn list_counts_although_nobody_waits_for_it_any_more() {
     let mint = rig.core.mint().unwrap();
     assert_eq!(mint.seen.highest(), Revision(1_301));
 }
+
+#[test]
+fn session_created_before_a_restore_is_not_used_after_it() {
+    let mut rig = Rig::new();
+    rig.need(None);
+    let (list, _) = rig.call();
+    rig.answer(list, page(10));
+    let (create, before) = rig.created();
+    rig.with(|core, cx| {
+        let sent = core.seen_at_send();
+        core.observe_list(cx, sent, Revision(2_000_000_000))
+            .unwrap();
+    });
+    let (list, _) = rig.call();
+    rig.answer(create, written(before.clone(), 11));
+    assert!(rig.core.live().is_none());
+    let read = rig.read();
+    rig.answer(read, written(before.clone(), 11));
+    let (_, _, revoked) = rig.renewal();
+    assert_eq!((&revoked.id, revoked.revoked.is_some()), (&before.id, true));
+    rig.answer(list, page(2_000_000_001));
+    let (create, after) = rig.created();
+    assert_ne!(after.id, before.id);
+    rig.answer(create, written(after, 2_000_000_002));
+    assert!(rig.core.live().is_some());
+}
