@@ -11,6 +11,7 @@ mod bound;
 mod cooldown;
 pub(super) mod effect;
 mod ending;
+mod env;
 pub(super) mod free_locks;
 pub(super) mod gone;
 pub(super) mod held;
@@ -18,6 +19,7 @@ pub(super) mod history;
 mod horizon;
 pub(super) mod leases;
 pub(super) mod leftover;
+mod limits;
 mod lost;
 pub(super) mod observed;
 pub(super) mod own;
@@ -27,6 +29,7 @@ mod releases;
 pub(super) mod report;
 pub(super) mod session;
 pub(super) mod stream;
+pub(super) mod summary;
 pub(super) mod told;
 pub(super) mod warm;
 mod warm_look;
@@ -44,18 +47,19 @@ use crate::protocol::session::{KeepAlive, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Mint, Revision, StoreWentBack};
 
-pub(super) use effect::Rng;
 use effect::{
-    Answer, CallId, Cx, Effect, Env, InFlight, Input, LostSession, Machine, OpId, Outbox, Reply,
-    WatchCommand, WatchId, WatchInput,
+    Answer, CallId, Effect, Input, LostSession, OpId, Reply, WatchCommand, WatchId, WatchInput,
 };
 use ending::{EndingSession, EndingSessions};
+pub(super) use env::Cx;
+use env::{Env, InFlight, Machine, Outbox};
 use free_locks::FreeLocks;
 use history::History;
 use horizon::Horizon;
 pub(super) use horizon::SeenAtSend;
 use leases::Leases;
 use leftover::Uncertain;
+pub(super) use limits::{CALL_LIMIT, REQUEST_LIMIT};
 use own::Own;
 use peers::Peers;
 use releases::Releases;
@@ -63,13 +67,6 @@ use report::Report;
 use session::{Live, SessionConfig, SessionMachine};
 use warm_look::WarmLook;
 use watch::Watch;
-
-/// How long one call to the store may take before its outcome counts as unknown and is looked up.
-pub(super) const CALL_LIMIT: Duration = Duration::from_secs(3);
-/// How long the attempts for one request may take together.
-pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(5);
-/// The longest pause between attempts that a caller waits for.
-const REQUEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What the core is configured with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

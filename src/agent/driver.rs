@@ -20,12 +20,13 @@ use crate::protocol::token::{Revision, StoreWentBack};
 use crate::random::Random;
 use crate::store::{StoreError, Stored, within};
 
+use super::core::backoff::Rng;
 use super::core::effect::{
-    Answer, CallId, Cx, Effect, Input, Reply, Rng, StoreCall, WatchCommand, WatchId, WatchInput,
+    Answer, CallId, Effect, Input, Reply, StoreCall, WatchCommand, WatchId, WatchInput,
 };
 use super::core::leases::Leases;
 use super::core::report::Report;
-use super::core::{CALL_LIMIT, Core, SeenAtSend};
+use super::core::{CALL_LIMIT, Core, Cx, SeenAtSend};
 use super::line::is_awaited;
 use super::state::State;
 use super::{AcquireError, Agent};

@@ -3,10 +3,16 @@
 
 use std::time::Duration;
 
-use super::Rng;
-
 /// The bound of the first pause.
 const FIRST: Duration = Duration::from_millis(50);
+
+/// A source of randomness, which the driver lends.
+pub(in crate::agent) trait Rng {
+    /// Returns a number that no other call returns.
+    fn id(&mut self) -> u128;
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
+    fn fraction(&mut self) -> f64;
+}
 
 /// Returns a random pause after so many failed attempts; its bound doubles with each, up to
 /// `longest`.

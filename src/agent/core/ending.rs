@@ -10,8 +10,9 @@ use crate::protocol::object::{StoreError, Stored};
 use crate::protocol::session::{Revocation, RevokeReason, Session};
 use crate::protocol::time::Moment;
 
-use super::CALL_LIMIT;
-use super::effect::{Answer, CallId, Effect, Env, Machine, OpId, Reply, StoreCall};
+use super::effect::{Answer, CallId, Effect, OpId, Reply, StoreCall};
+use super::env::{Env, Machine};
+use super::limits::CALL_LIMIT;
 use super::report::Report;
 
 /// The longest pause between attempts.

@@ -8,7 +8,7 @@ use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, Token};
 
-use super::effect::Env;
+use super::env::Env;
 use super::report::Report;
 
 /// A grant, as an incident may name it.

@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use crate::agent::{LeaseView, Life};
 use crate::protocol::fair_share::FairShare;
-use crate::protocol::ids::{LeaseId, OwnerId, Resource};
+use crate::protocol::ids::OwnerId;
 use crate::protocol::key::{GrantKey, SessionKey};
 use crate::protocol::lease::{Lease, Loss, Tenure, Told};
 use crate::protocol::lock::Lock;
 use crate::protocol::object::Stored;
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::Token;
 
-use super::effect::{CallId, Env};
+use super::effect::CallId;
+use super::env::Env;
 use super::gone::{Ending, GoneGrant};
 use super::history::RequestKey;
 use super::release::ReleaseOf;
+use super::summary::Summary;
 
 /// A lease that is served.
 #[derive(Clone, Debug)]
@@ -55,17 +56,6 @@ pub(in crate::agent) struct Held {
     /// Its app has ended it, and only its readers' time is not over yet: the requests to answer
     /// then. No answer and no stream shows it any more.
     pub(in crate::agent) closing: Option<Vec<CallId>>,
-}
-
-/// What is logged of a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::agent) struct Summary {
-    pub(in crate::agent) resource: Resource,
-    pub(in crate::agent) lease: LeaseId,
-    pub(in crate::agent) owner: OwnerId,
-    pub(in crate::agent) token: Token,
-    /// How long it has lasted.
-    pub(in crate::agent) lasted: Duration,
 }
 
 impl Held {

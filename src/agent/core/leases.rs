@@ -16,14 +16,16 @@ use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
 use super::bound::Bound;
-use super::effect::{CallId, Effect, Env, Record, Reply};
-use super::held::{Held, Summary};
+use super::effect::{CallId, Effect, Record, Reply};
+use super::env::Env;
+use super::held::Held;
 use super::history::{End, History};
 use super::own::Own;
 use super::release::{REFUSED_FOR, ReleaseOf};
 use super::releases::{self, Releases};
 use super::report::Report;
 use super::session::SessionMachine;
+use super::summary::Summary;
 use super::warm::{KeptFor, Warm};
 
 /// How many warm grants an agent keeps; the next one is released at once.

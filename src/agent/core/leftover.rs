@@ -12,8 +12,9 @@ use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
-use super::CALL_LIMIT;
-use super::effect::{Answer, CallId, Effect, Env, Machine, OpId, Reply, StoreCall};
+use super::effect::{Answer, CallId, Effect, OpId, Reply, StoreCall};
+use super::env::{Env, Machine};
+use super::limits::CALL_LIMIT;
 use super::release::ReleaseOf;
 use super::report::Report;
 

@@ -10,8 +10,9 @@ use crate::protocol::lock::Lock;
 use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 
-use super::CALL_LIMIT;
-use super::effect::{Answer, Env, Machine, OpId, StoreCall};
+use super::effect::{Answer, OpId, StoreCall};
+use super::env::{Env, Machine};
+use super::limits::CALL_LIMIT;
 
 /// For how long the reason is looked for.
 const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);

@@ -16,9 +16,10 @@ use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
-use super::CALL_LIMIT;
-use super::effect::{Answer, CallId, Effect, Env, Machine, OpId, Reply, StoreCall};
+use super::effect::{Answer, CallId, Effect, OpId, Reply, StoreCall};
+use super::env::{Env, Machine};
 use super::gone::Ending;
+use super::limits::CALL_LIMIT;
 use super::report::Report;
 
 /// The longest pause between attempts.

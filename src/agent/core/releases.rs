@@ -10,7 +10,8 @@ use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 
 use super::bound::Bound;
-use super::effect::{Answer, CallId, Effect, Env, Machine, OpId};
+use super::effect::{Answer, CallId, Effect, OpId};
+use super::env::{Env, Machine};
 use super::history::{End, History};
 use super::leftover::{self, Leftover, Uncertain};
 use super::lost::{LostLease, Read};

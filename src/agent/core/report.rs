@@ -11,7 +11,7 @@ use crate::protocol::session::PodRef;
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::token::{Revision, StoreWentBack};
 
-use super::held::Summary;
+use super::summary::Summary;
 
 /// What an incident says: its actor and its reason.
 pub(in crate::agent) type Said = (Arc<str>, Arc<str>);

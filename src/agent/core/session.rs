@@ -5,6 +5,7 @@
 //! and its name is never used again. At most one call is in flight.
 
 mod begin;
+mod config;
 mod live;
 
 use std::time::Duration;
@@ -13,29 +14,18 @@ use crate::agent::AcquireError;
 use crate::protocol::ids::SessionId;
 use crate::protocol::lease::Loss;
 use crate::protocol::object::{StoreError, Stored};
-use crate::protocol::session::{
-    KeepAlive, PodRef, RenewalFailures, Revocation, RevokeReason, Session,
-};
-use crate::protocol::time::{Moment, SessionTtl};
+use crate::protocol::session::{KeepAlive, PodRef, Revocation, RevokeReason, Session};
+use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
 use super::cooldown::Cooldown;
-use super::effect::{Answer, CallId, Effect, Env, LostSession, OpId, Record, Reply};
+use super::effect::{Answer, CallId, Effect, LostSession, OpId, Record, Reply};
+use super::env::Env;
+use super::limits::{REQUEST_LIMIT, REQUEST_PAUSE};
 use super::report::Report;
-use super::{REQUEST_LIMIT, REQUEST_PAUSE};
 use begin::Begin;
+pub(in crate::agent) use config::SessionConfig;
 pub(in crate::agent) use live::Live;
-
-/// What a session is made of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::agent) struct SessionConfig {
-    /// The pod that the agent acts for.
-    pub(in crate::agent) pod: PodRef,
-    /// The TTL of its sessions.
-    pub(in crate::agent) ttl: SessionTtl,
-    /// After how long without a lease a session is ended.
-    pub(in crate::agent) idle_after: Duration,
-}
 
 /// The session, or how far it has come.
 #[derive(Clone, Debug)]
@@ -391,26 +381,6 @@ impl SessionMachine {
             for call in self.stopping.drain(..) {
                 env.out.push(Effect::Reply(call, Reply::Done));
             }
-        }
-    }
-}
-
-impl SessionConfig {
-    /// Returns a session that nobody has seen yet, under a name of its own.
-    fn new_session(&self, env: &mut Env) -> Session {
-        let nonce = format!("{:032x}", env.rng.id());
-        // An object name has at most 253 bytes; a pod's name may use them all.
-        let pod: String = self.pod.name.chars().take(230).collect();
-        let pod = pod.trim_end_matches(['-', '.']);
-        Session {
-            id: SessionId::from(format!("{pod}-{}", &nonce[..12])),
-            pod: self.pod.clone(),
-            ttl: self.ttl,
-            agent_version: env!("CARGO_PKG_VERSION").into(),
-            renewals: 0,
-            renewed_at: None,
-            failures: RenewalFailures::default(),
-            revoked: None,
         }
     }
 }

@@ -8,6 +8,7 @@ mod watch;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::backoff::Rng;
 use super::effect::{Answer, Record, StoreCall, WatchInput};
 use super::*;
 use crate::protocol::ids::SessionId;

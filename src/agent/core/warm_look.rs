@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::protocol::ids::SessionId;
 use crate::protocol::time::Moment;
 
-use super::CALL_LIMIT;
-use super::effect::{Env, Machine, OpId, StoreCall};
+use super::effect::{OpId, StoreCall};
+use super::env::{Env, Machine};
+use super::limits::CALL_LIMIT;
 use super::own::Own;
 
 /// The look of one session.

@@ -14,11 +14,10 @@ use crate::protocol::object::{Page, StoreError};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
-use super::CALL_LIMIT;
 use super::backoff::jittered;
-use super::effect::{
-    Answer, Effect, Env, Machine, OpId, StoreCall, WatchCommand, WatchId, WatchInput,
-};
+use super::effect::{Answer, Effect, OpId, StoreCall, WatchCommand, WatchId, WatchInput};
+use super::env::{Env, Machine};
+use super::limits::CALL_LIMIT;
 use super::report::Report;
 
 /// The longest pause before the watch is opened again.

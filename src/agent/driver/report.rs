@@ -1,7 +1,7 @@
 //! The texts of the core's reports, and their metrics.
 
-use crate::agent::core::held::Summary;
 use crate::agent::core::report::{Report, Said};
+use crate::agent::core::summary::Summary;
 use crate::agent::metrics::Metrics;
 use crate::protocol::ids::LeaseId;
 use crate::protocol::lease::Loss;

@@ -5,11 +5,46 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, shipped, src};
 
-/// The part of the crate to which the rules apply.
-const PART: &str = "operator";
+/// The parts of the crate to which the rules apply.
+const PARTS: &[&str] = &["operator", "agent/core"];
 
 /// The order of the modules in each directory of the part. A module imports only those before it.
 const ORDER: &[(&str, &[&str])] = &[
+    (
+        "agent/core",
+        &[
+            "limits",
+            "backoff",
+            "summary",
+            "report",
+            "history",
+            "horizon",
+            "effect",
+            "env",
+            "cooldown",
+            "peers",
+            "free_locks",
+            "stream",
+            "gone",
+            "release",
+            "leftover",
+            "lost",
+            "ending",
+            "session",
+            "watch",
+            "held",
+            "warm",
+            "bound",
+            "own",
+            "warm_look",
+            "releases",
+            "leases",
+            "observed",
+            "begun",
+            "told",
+        ],
+    ),
+    ("agent/core/session", &["config", "live", "begin"]),
     (
         "operator",
         &[
@@ -246,9 +281,15 @@ fn stray_impl(sources: &[(Segments, String)]) -> Option<(String, &Segments)> {
 
 #[test]
 fn modules_of_a_part_import_only_those_before_them() {
-    let sources = sources_of(PART);
+    for part in PARTS {
+        let sources = sources_of(part);
+        check_order(&sources);
+    }
+}
+
+fn check_order(sources: &[(Segments, String)]) {
     for root in sources.iter().map(|(module, _)| module) {
-        let graph = imports_within(root, &sources);
+        let graph = imports_within(root, sources);
         let top = root.join("/");
         if graph[&top].is_empty() {
             continue;
@@ -263,7 +304,9 @@ fn modules_of_a_part_import_only_those_before_them() {
 
 #[test]
 fn impl_blocks_are_in_the_file_of_their_type() {
-    assert_eq!(stray_impl(&sources_of(PART)), None);
+    for part in PARTS {
+        assert_eq!(stray_impl(&sources_of(part)), None, "in src/{part}");
+    }
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! How a session begins: the store's revision is listed, then the object is created.
 
 use crate::agent::AcquireError;
-use crate::agent::core::effect::{Answer, Env, Machine, OpId, StoreCall};
+use crate::agent::core::effect::{Answer, OpId, StoreCall};
+use crate::agent::core::env::{Env, Machine};
+use crate::agent::core::limits::{CALL_LIMIT, REQUEST_PAUSE};
 use crate::agent::core::report::Report;
-use crate::agent::core::{CALL_LIMIT, REQUEST_PAUSE};
 use crate::protocol::object::{StoreError, Stored};
 use crate::protocol::session::{KeepAlive, Revocation, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
-use super::SessionConfig;
+use super::config::SessionConfig;
 use super::live::Live;
 
 /// A session that begins.

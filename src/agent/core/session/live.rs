@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use crate::agent::core::CALL_LIMIT;
-use crate::agent::core::effect::{Answer, Effect, Env, Machine, OpId, Record, StoreCall};
+use crate::agent::core::effect::{Answer, Effect, OpId, Record, StoreCall};
+use crate::agent::core::env::{Env, Machine};
+use crate::agent::core::limits::CALL_LIMIT;
 use crate::agent::core::report::Report;
 use crate::protocol::ids::SessionId;
 use crate::protocol::key::SessionKey;
