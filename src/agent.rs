@@ -221,7 +221,7 @@ impl Agent {
                 session_remaining: remaining.unwrap_or_default(),
                 leases: state.core.own.len(),
                 waiters: state.waiting,
-                streams: state.streams,
+                streams: state.streams.open,
                 kept: state.core.own.warm_len(),
                 has_journal: state.journal.is_some(),
             }

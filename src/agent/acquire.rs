@@ -15,7 +15,6 @@ use crate::store::{StoreError, Stored};
 use super::bid::{Begun, Bid, Outlook, Uncertain};
 use super::core::begun::{self, FromWarm, NewLease};
 use super::core::history::RequestKey;
-use super::driver::Reports;
 use super::line::KEPT_FOR;
 use super::resume::RESUMED_WITHIN;
 use super::take::Taken;
@@ -366,9 +365,7 @@ impl Agent {
     ) -> Result<LeaseView, AcquireError> {
         let stored = self.raise_if_restored(stored, bid).await?;
         let grant = bid.key().ok_or(AcquireError::SessionLost)?;
-        let mut reports = Reports::new();
-        let begun = {
-            let mut state = self.state();
+        self.with_state(|state| {
             let under_way = state.under_way.get(&bid.request.resource);
             let new = NewLease {
                 request: &bid.request,
@@ -377,14 +374,8 @@ impl Agent {
                 stored,
                 gone_at: under_way.and_then(|under_way| under_way.gone_at),
             };
-            let begun = self.step(&mut state, |core, cx| {
-                begun::begin(&mut core.leases(cx), new)
-            });
-            self.execute_effects(&mut state, &mut reports);
-            begun
-        };
-        self.report(&reports);
-        begun
+            self.step(state, |core, cx| begun::begin(&mut core.leases(cx), new))
+        })
     }
 }
 

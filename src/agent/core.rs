@@ -5,10 +5,11 @@
 //! executes its effects, feeds the answers back and decides nothing. Each machine has at most one
 //! call in flight, so a write is never repeated before its answer is known or counts as unknown.
 
+pub(super) mod answers;
 pub(super) mod backoff;
 pub(super) mod begun;
-mod bound;
 mod cooldown;
+mod earlier;
 pub(super) mod effect;
 mod ending;
 mod env;
@@ -30,9 +31,8 @@ pub(super) mod report;
 pub(super) mod session;
 pub(super) mod stream;
 pub(super) mod summary;
-pub(super) mod told;
 pub(super) mod warm;
-mod warm_look;
+mod warm_poll;
 mod watch;
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ use peers::Peers;
 use releases::Releases;
 use report::Report;
 use session::{Live, SessionConfig, SessionMachine};
-use warm_look::WarmLook;
+use warm_poll::WarmPoll;
 use watch::Watch;
 
 /// What the core is configured with.
@@ -88,7 +88,7 @@ pub(super) struct Core {
     /// The watch of the live session.
     watch: Option<Watch>,
     last_watch: WatchId,
-    warm_look: Option<WarmLook>,
+    warm_poll: Option<WarmPoll>,
     horizon: Horizon,
     /// Leases and warm grants.
     pub(super) own: Own,
@@ -113,7 +113,7 @@ impl Core {
             ending: EndingSessions::default(),
             watch: None,
             last_watch: WatchId::default(),
-            warm_look: None,
+            warm_poll: None,
             own: Own::default(),
             releases: Releases::default(),
             peers: Peers::default(),
@@ -158,8 +158,8 @@ impl Core {
             .chain(watch)
             .chain(self.out.next_overdue());
         let others = others.chain(self.releases.timeout());
-        let look = self.warm_look.as_ref().and_then(WarmLook::timeout);
-        let own = self.own.next_end().into_iter().chain(look);
+        let poll = self.warm_poll.as_ref().and_then(WarmPoll::timeout);
+        let own = self.own.next_end().into_iter().chain(poll);
         others.chain(self.ending.timeout()).chain(own).min()
     }
 
@@ -174,16 +174,18 @@ impl Core {
     }
 
     /// Continues with a session of an earlier process, whose locks were listed at this revision.
-    pub(super) fn adopt(
-        &mut self,
-        cx: &mut Cx,
+    /// Returns the leases, to add those that are resumed.
+    pub(super) fn adopt<'a>(
+        &'a mut self,
+        cx: &'a mut Cx,
         stored: Stored<Session>,
         keep_alive: KeepAlive,
         listed: Revision,
-    ) {
+    ) -> Leases<'a> {
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         self.session.adopt(stored, keep_alive, listed, env);
         self.follow_session(cx);
+        self.unchecked_leases(cx)
     }
 
     /// Returns the leases. A session whose deadline has passed is lost first, and its leases with it.
@@ -191,7 +193,7 @@ impl Core {
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         self.session.expire(env);
         self.follow_session(cx);
-        self.scope(cx)
+        self.unchecked_leases(cx)
     }
 
     /// Looks for what the store may have for a claim that no caller needs any more; answers the
@@ -211,7 +213,7 @@ impl Core {
 
     /// Waits for no promise of an earlier process any more: the apps have ended.
     pub(super) fn release_held_back(&mut self, cx: &mut Cx) {
-        self.own.bound.end_apps();
+        self.own.earlier.end_apps();
         self.releases.release_now(cx.now);
         self.timer(cx);
     }
@@ -272,7 +274,7 @@ impl Core {
         let Some(watch) = watch else { return };
         watch.happened(&input, env);
         if let WatchInput::Event(event) = input {
-            observed::event(&mut self.scope(cx), event);
+            observed::event(&mut self.unchecked_leases(cx), event);
         }
     }
 
@@ -353,10 +355,10 @@ impl Core {
                     self.listed(cx, &session, *page);
                 }
             }
-            Machine::WarmLook => {
-                let look = self.warm_look.as_mut();
-                let session = look.and_then(|look| look.answered(op, env));
-                if let (Some(session), Answer::Page(page)) = (session, answer) {
+            Machine::WarmPoll => {
+                let poll = self.warm_poll.as_mut();
+                let listed = poll.and_then(|poll| poll.answered(op, answer, env));
+                if let Some((session, page)) = listed {
                     self.listed(cx, &session, *page);
                 }
             }
@@ -364,7 +366,7 @@ impl Core {
             machine @ (Machine::Release(_) | Machine::Leftover(_) | Machine::Lost(_)) => {
                 let record = &mut releases::Record {
                     history: &mut self.history,
-                    bound: &mut self.own.bound,
+                    earlier: &mut self.own.earlier,
                     session: self.session.live(),
                 };
                 self.releases.answered(machine, op, answer, record, env);
@@ -381,7 +383,7 @@ impl Core {
         match (&call.reads, lock) {
             (Some(resource), lock) => {
                 if let Some(lock) = lock {
-                    observed::read(&mut self.scope(cx), lock);
+                    observed::read(&mut self.unchecked_leases(cx), lock);
                 }
                 let lock = lock.cloned().map(Box::new);
                 let read = Effect::LockRead(resource.clone(), call.sent_at, lock);
@@ -412,30 +414,30 @@ impl Core {
         if let Some(watch) = &mut self.watch {
             watch.timer(env);
         }
-        if let Some(look) = &mut self.warm_look {
-            look.timer(&mut self.own, env);
+        if let Some(poll) = &mut self.warm_poll {
+            poll.timer(&mut self.own, env);
         }
         let record = &mut releases::Record {
             history: &mut self.history,
-            bound: &mut self.own.bound,
+            earlier: &mut self.own.earlier,
             session: self.session.live(),
         };
         self.releases.timer(record, env);
         self.take_explained(cx);
-        self.scope(cx).timer();
+        self.unchecked_leases(cx).timer();
     }
 
     fn listed(&mut self, cx: &mut Cx, session: &SessionId, page: Page<Lock>) {
-        observed::listed(&mut self.scope(cx), session, page);
+        observed::listed(&mut self.unchecked_leases(cx), session, page);
     }
 
     fn take_explained(&mut self, cx: &mut Cx) {
         for (lease, read) in self.releases.take_explained() {
-            observed::explained(&mut self.scope(cx), &lease, read);
+            observed::explained(&mut self.unchecked_leases(cx), &lease, read);
         }
     }
 
-    fn scope<'a>(&'a mut self, cx: &'a mut Cx) -> Leases<'a> {
+    fn unchecked_leases<'a>(&'a mut self, cx: &'a mut Cx) -> Leases<'a> {
         Leases {
             own: &mut self.own,
             history: &mut self.history,
@@ -459,13 +461,13 @@ impl Core {
             self.last_watch = watch.id();
             self.out.push(Effect::Watch(WatchCommand::Close));
         }
-        (self.watch, self.warm_look) = (None, None);
+        (self.watch, self.warm_poll) = (None, None);
         let Some(live) = live else { return };
         // Nothing was the session's before it began, so nothing is missed from there on.
         let (session, listed) = (live.id().clone(), live.listed());
         let last = self.last_watch;
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        self.warm_look = Some(WarmLook::new(session.clone(), self.ttl, env));
+        self.warm_poll = Some(WarmPoll::new(session.clone(), self.ttl, env));
         // The spread of the pause before what a watch missed is listed.
         let spread = self.ttl / 10;
         self.watch = Some(Watch::open(session, last, listed, spread, env));
@@ -478,13 +480,13 @@ impl Core {
             // An old version may be read again, and must not count as silent all the time.
             self.peers.forget_all();
         }
-        self.out.push(Effect::SessionLost);
-        let mut leases = self.scope(cx);
+        self.out.push(Effect::WakeAllWaiters);
+        let mut leases = self.unchecked_leases(cx);
         let (promised, grants) = leases.end_all_of(&lost.session.id, lost.loss);
         let ending = EndingSession::lost(lost.session, lost.in_flight, promised);
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         self.ending.add(ending, env);
-        self.scope(cx).release_lost(grants, promised);
+        self.unchecked_leases(cx).release_lost(grants, promised);
     }
 }
 

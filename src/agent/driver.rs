@@ -2,8 +2,7 @@
 //! watch, records, replies. It decides nothing.
 //!
 //! Invariant: effects are executed in their order under the agent's mutex, so a record is on file
-//! before anything that follows from it is answered. Only logs and what takes the mutex itself come
-//! after it is released.
+//! before anything that follows from it is answered. Only logs and counters come after it is released.
 
 mod report;
 
@@ -47,9 +46,6 @@ impl Rng for Random {
     }
 }
 
-/// What is reported once the mutex is released.
-pub(super) type Reports = Vec<Report>;
-
 impl Agent {
     /// Feeds an input to the core.
     pub(super) fn feed(&self, input: Input) {
@@ -92,14 +88,22 @@ impl Agent {
 
     /// Runs a step of the core, and executes its effects.
     pub(super) fn with_core<T>(&self, step: impl FnOnce(&mut Core, &mut Cx) -> T) -> T {
-        let mut reports = Reports::new();
+        self.with_state(|state| self.step(state, step))
+    }
+
+    /// Changes the state, in steps of the core and beside it, and executes the effects before anything
+    /// else can look at it.
+    pub(super) fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut reports = Vec::new();
         let result = {
             let mut state = self.state();
-            let result = self.step(&mut state, step);
+            let result = change(&mut state);
             self.execute_effects(&mut state, &mut reports);
             result
         };
-        self.report(&reports);
+        for what in &reports {
+            report(what, &self.0.metrics);
+        }
         result
     }
 
@@ -108,14 +112,14 @@ impl Agent {
         self.with_core(|core, cx| step(&mut core.leases(cx)))
     }
 
-    /// Runs a step of the core. Its effects are still to be executed.
+    /// Runs a step of the core, within [`Agent::with_state`].
     pub(super) fn step<T>(
         &self,
         state: &mut State,
         step: impl FnOnce(&mut Core, &mut Cx) -> T,
     ) -> T {
         let mut random = self.random().clone();
-        // Read under the mutex: who judges the same lease does so before this or after.
+        // Read under the mutex, so that all steps are in the order of their times.
         let now = self.now();
         let idle_since = state.idle_since();
         let lines = &state.lines;
@@ -130,20 +134,13 @@ impl Agent {
     }
 
     /// Executes the effects of a step, in their order.
-    pub(super) fn execute_effects(&self, state: &mut State, reports: &mut Reports) {
+    fn execute_effects(&self, state: &mut State, reports: &mut Vec<Report>) {
         while let Some(effect) = state.core.poll_effect() {
             self.execute(state, effect, reports);
         }
         let timeout = state.core.poll_timeout(state.is_idle());
         if timeout.is_some_and(|timeout| timeout < state.next_timer) {
             self.0.deadlines_changed.notify_one();
-        }
-    }
-
-    /// Logs and counts what has happened.
-    pub(super) fn report(&self, reports: &Reports) {
-        for what in reports {
-            report(what, &self.0.metrics);
         }
     }
 
@@ -190,7 +187,7 @@ impl Agent {
         });
     }
 
-    fn execute(&self, state: &mut State, effect: Effect, reports: &mut Reports) {
+    fn execute(&self, state: &mut State, effect: Effect, reports: &mut Vec<Report>) {
         match effect {
             Effect::Call {
                 op,
@@ -228,7 +225,8 @@ impl Agent {
             Effect::WakeStreams => self.0.streams_changed.notify_waiters(),
             Effect::WakeCallers => self.0.something_ended.notify_waiters(),
             Effect::WakeWaiters(resource) => state.wake_line(&resource),
-            Effect::SessionLost => state.wake_lines(),
+            Effect::WakeAllWaiters => state.wake_lines(),
+            Effect::LeaseOver(lease) => state.streams.wake(&lease),
             Effect::LockRead(resource, sent_at, lock) => {
                 let elections = &mut state.elections;
                 elections.record_read(&resource, sent_at, lock.as_deref());
@@ -251,7 +249,7 @@ impl Agent {
     }
 
     /// The session holds a lock by a grant that the core does not know: one that callers wait for, or
-    /// one that nobody needs.
+    /// one that no caller needs.
     fn unknown_grant(&self, state: &mut State, stored: Stored<Lock>) {
         let Some(key) = stored.value.grant.as_ref().map(Grant::key) else {
             return;
@@ -263,7 +261,7 @@ impl Agent {
             line.told = Some(stored);
             line.changed.notify_one();
         } else if !state.claimed.contains(&key.id) {
-            // It came for nobody, or what is reported here is over already; the lock says which.
+            // It came for no caller, or what is reported here is over already; the lock says which.
             self.step(state, |core, cx| {
                 core.look_for_leftover(cx, resource, key, None, None);
             });

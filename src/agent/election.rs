@@ -27,8 +27,8 @@ use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
 
+use super::core::answers;
 use super::core::held::Held;
-use super::core::told;
 use super::{Agent, HolderView, QueryError, TooManyStreams};
 pub use campaign::Campaign;
 pub use events::{ElectionEvent, ElectionEvents};
@@ -142,7 +142,7 @@ impl Agent {
         let resource = election.resource();
         let short = self.short();
         let told =
-            self.with_leases(|leases| told::tell_readers(leases, resource, arrived, short))?;
+            self.with_leases(|leases| answers::tell_readers(leases, resource, arrived, short))?;
         let state = self.state();
         let held = state.core.own.lease(&told.lease)?;
         Some(ElectionView {

@@ -4,9 +4,15 @@
 //! is kept for later, so a reader that stands still costs nothing here, and hears the newest state
 //! when it goes on. Invariant: what an event says of validity is recorded in the lease before the
 //! event is given, and counts from the arrival of the request that opened the stream; so one that
-//! is read late claims nothing that was not promised.
+//! is read late claims nothing that was not promised. A reader that was slow is told how the lease ended
+//! last.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Loss;
@@ -58,6 +64,7 @@ pub enum EventsError {
 /// The events of a lease. Dropping it ends nothing but the stream.
 pub struct LeaseEvents {
     agent: Agent,
+    follower: Follower,
     lease: LeaseId,
     /// When the request that opened the stream arrived; what is told counts from there.
     arrived: Moment,
@@ -66,12 +73,54 @@ pub struct LeaseEvents {
     _place: StreamPlace,
 }
 
+/// The streams that are open.
+#[derive(Default)]
+pub(super) struct Streams {
+    /// How many there are.
+    pub(super) open: usize,
+    /// Wakes those of each lease when it is over, and no others: there are many of both.
+    followers: BTreeMap<LeaseId, Arc<Notify>>,
+}
+
+impl Streams {
+    /// A lease is over.
+    pub(super) fn wake(&self, lease: &LeaseId) {
+        if let Some(followers) = self.followers.get(lease) {
+            followers.notify_waiters();
+        }
+    }
+}
+
+/// One that is woken when its lease is over.
+pub(super) struct Follower {
+    agent: Agent,
+    lease: LeaseId,
+    over: Arc<Notify>,
+}
+
+impl Follower {
+    /// Answers when the lease is over, or it becomes known why. To be made before that is checked.
+    pub(super) fn over(&self) -> OwnedNotified {
+        self.over.clone().notified_owned()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let mut state = self.agent.state();
+        // The last one besides the map.
+        if Arc::strong_count(&self.over) == 2 {
+            state.streams.followers.remove(&self.lease);
+        }
+    }
+}
+
 /// One of the streams that may be open at once.
 pub(super) struct StreamPlace(Agent);
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
-        self.0.state().streams -= 1;
+        self.0.state().streams.open -= 1;
     }
 }
 
@@ -103,6 +152,7 @@ impl Agent {
         };
         is_served.then(|| LeaseEvents {
             agent: self.clone(),
+            follower: self.follow(lease),
             lease: lease.clone(),
             arrived,
             cursor: Cursor::default(),
@@ -111,14 +161,25 @@ impl Agent {
         })
     }
 
+    /// Follows a lease to its end.
+    pub(super) fn follow(&self, lease: &LeaseId) -> Follower {
+        let mut state = self.state();
+        let followers = state.streams.followers.entry(lease.clone());
+        Follower {
+            agent: self.clone(),
+            lease: lease.clone(),
+            over: followers.or_default().clone(),
+        }
+    }
+
     /// Room for one more stream.
     pub(super) fn stream_place(&self) -> Result<StreamPlace, TooManyStreams> {
         let limit = self.0.config.max_streams;
         let mut state = self.state();
-        if state.streams >= limit {
+        if state.streams.open >= limit {
             return Err(TooManyStreams { limit });
         }
-        state.streams += 1;
+        state.streams.open += 1;
         drop(state);
         Ok(StreamPlace(self.clone()))
     }
@@ -137,14 +198,15 @@ impl LeaseEvents {
             // Made before the state is read: what changes in between is not missed.
             let agent = self.agent.clone();
             let changed = agent.0.streams_changed.notified();
+            let over = self.follower.over();
             if agent.has_left() {
                 return None;
             }
             // Also a lease of a session that is over by now has ended.
             agent.with_leases(|leases| leases.end_by_clock(&self.lease));
             let Some(status) = self.status() else {
-                // Streams are woken when it is known.
-                changed.await;
+                // Its followers are woken again when that is known.
+                over.await;
                 continue;
             };
             self.cursor.observe(&status);
@@ -159,6 +221,7 @@ impl LeaseEvents {
                 Next::End => return None,
                 Next::Wait(until) => tokio::select! {
                     biased;
+                    () = over => {}
                     () = changed => {}
                     () = agent.sleep_until(until) => {}
                 },

@@ -1,9 +1,7 @@
 //! Grants and queue entries of other pods that carry names of this agent's: its session, or the id
 //! of a grant that it wants or has.
 //!
-//! No pod of ours writes them, and the policies refuse them; without policies every pod of the
-//! namespace can. They are the other pod's to end, so they are never served to an app, never
-//! released from here and never counted: they are treated like any other pod's, and reported once.
+//! They are treated like any other pod's; `core/observed.rs` says why.
 
 use crate::protocol::key::GrantKey;
 use crate::protocol::lock::Lock;

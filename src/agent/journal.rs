@@ -7,7 +7,7 @@
 //! made void: one with gaps in it would lie.
 //!
 //! It is written anew from the state, before a record is added. What that record says may be in the state
-//! already, and is then written twice.
+//! already, and is then written twice; the end of a lease then comes without its beginning.
 
 pub(super) mod record;
 
@@ -265,17 +265,11 @@ impl State {
             let asked = request.and_then(|key| self.core.history.requested_life(key));
             Record::Lease(Box::new(LeaseRecord::of(held, asked)))
         });
-        let ends = self.last_ends(ENDS_KEPT).map(Record::Ended);
+        let ends = self.core.history.last_ends(ENDS_KEPT);
+        let ends = ends.map(|(lease, end, request)| {
+            let end = own.past_end_record(lease, end, request);
+            Record::Ended(EndedRecord::from(&end))
+        });
         self.session_record().into_iter().chain(ends).chain(leases)
-    }
-
-    fn last_ends(&self, count: usize) -> impl Iterator<Item = EndedRecord> {
-        let bound = &self.core.own.bound;
-        let ends = self.core.history.last_ends(count);
-        ends.map(|(lease, end, request)| {
-            let is_held_back = |grant| bound.is_held_back(&grant);
-            let gives_back = end == End::Releasing && !lease.grant().is_some_and(is_held_back);
-            EndedRecord::new(lease.to_string(), end, gives_back, request.map(Into::into))
-        })
     }
 }

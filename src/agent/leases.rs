@@ -9,11 +9,10 @@ use crate::protocol::ids::LeaseId;
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
+use super::core::answers;
 use super::core::effect::Reply;
 use super::core::history::End;
-use super::core::leases::EndedBy;
-use super::core::told;
-use super::driver::Reports;
+use super::core::leases::{EndedBy, Leases};
 use super::{Agent, LeaseError, LeaseView, Released};
 
 /// How long the app waits for the store before the answer is `Pending`.
@@ -31,8 +30,7 @@ impl Agent {
         ttl: Option<Duration>,
         arrived: Moment,
     ) -> Result<LeaseView, LeaseError> {
-        let view = self.with_leases(|leases| told::renew(leases, lease, ttl, arrived));
-        view.map_err(|error| self.unless_resuming(lease, error))
+        self.ask(lease, |leases| answers::renew(leases, lease, ttl, arrived))
     }
 
     /// What a lease has left. Asking is no sign of the app's life.
@@ -40,21 +38,12 @@ impl Agent {
     /// # Errors
     /// [`LeaseError`] when the lease is unknown, released or lost.
     pub fn lease(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
-        let view = self.with_leases(|leases| told::read(leases, lease, arrived));
-        view.map_err(|error| self.unless_resuming(lease, error))
+        self.ask(lease, |leases| answers::read(leases, lease, arrived))
     }
 
     /// The answer to a repeated request: the same lease, and from here on an app believes in it.
     pub(super) fn replay(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
-        let view = self.with_leases(|leases| told::replay(leases, lease, arrived));
-        view.map_err(|error| self.unless_resuming(lease, error))
-    }
-
-    fn unless_resuming(&self, lease: &LeaseId, error: LeaseError) -> LeaseError {
-        match error {
-            LeaseError::Unknown => self.state().unserved(lease),
-            error => error,
-        }
+        self.ask(lease, |leases| answers::replay(leases, lease, arrived))
     }
 
     /// Ends a lease at its app's word.
@@ -68,7 +57,12 @@ impl Agent {
         }
         let (_, ended) = self.end(lease, EndedBy::App);
         // In time or not, the state says what is known.
-        let _in_time = tokio::time::timeout(ANSWER_LIMIT, ended).await;
+        tokio::select! {
+            biased;
+            _ended = tokio::time::timeout(ANSWER_LIMIT, ended) => {}
+            // A stopped agent leaves the lease to its readers and to its session.
+            () = self.0.stop.cancelled() => {}
+        }
         let error = {
             let state = self.state();
             match state.core.history.end(lease) {
@@ -126,19 +120,25 @@ impl Agent {
 
     /// Ends a lease. Returns whether that has begun now, and what receives the answer when it is done.
     pub(super) fn end(&self, lease: &LeaseId, by: EndedBy) -> (bool, oneshot::Receiver<Reply>) {
-        let mut reports = Reports::new();
-        let ended = {
-            let mut state = self.state();
+        self.with_state(|state| {
             let (request, ended) = state.expect_reply();
-            let end = |has_begun| (has_begun, ended);
-            let has_begun = self.step(&mut state, |core, cx| {
-                core.leases(cx).end(lease, by, request)
-            });
-            self.execute_effects(&mut state, &mut reports);
-            end(has_begun)
-        };
-        self.report(&reports);
-        ended
+            let has_begun = self.step(state, |core, cx| core.leases(cx).end(lease, by, request));
+            (has_begun, ended)
+        })
+    }
+
+    fn ask(
+        &self,
+        lease: &LeaseId,
+        question: impl FnOnce(&mut Leases) -> Result<LeaseView, LeaseError>,
+    ) -> Result<LeaseView, LeaseError> {
+        self.with_state(|state| {
+            let view = self.step(state, |core, cx| question(&mut core.leases(cx)));
+            view.map_err(|error| match error {
+                LeaseError::Unknown => state.unserved(lease),
+                error => error,
+            })
+        })
     }
 
     /// Why a lease is over, as it may be told: where that is being looked up, when it is known.

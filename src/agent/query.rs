@@ -79,9 +79,9 @@ impl Agent {
     /// # Errors
     /// [`QueryError`] when it cannot be known.
     pub async fn verify(&self, resource: &Resource, token: Token) -> Result<Verified, QueryError> {
-        let had = self.state().core.own.had(resource);
+        let before = self.state().core.own.before_read(resource);
         let read = self.read_lock(resource).await?;
-        self.with_leases(|leases| observed::compared(leases, resource, had, read.as_ref()));
+        self.with_leases(|leases| observed::compared(leases, resource, before, read.as_ref()));
         let verified = match &read {
             None => Verified::Unknown {
                 latest: Token::NONE,

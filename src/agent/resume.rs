@@ -30,7 +30,6 @@ use crate::store::{LockStore, Page, SessionStore, StoreError, Stored, within};
 use super::core::gone::{Ending, GoneGrant};
 use super::core::observed;
 use super::core::release::ReleaseOf;
-use super::driver::Reports;
 use super::journal::record::SessionRecord;
 use super::journal::{Memory, Writer};
 use super::{Agent, CALL_LIMIT, Config, OnTerm};
@@ -264,39 +263,34 @@ impl Agent {
             keep_alive,
             mut page,
         } = taken_up;
-        let is_foreign =
-            |lock: &Stored<Lock>| self.with_leases(|leases| observed::is_foreign(leases, lock));
-        page.items.retain(|lock| !is_foreign(lock));
+        self.with_leases(|leases| {
+            page.items
+                .retain(|lock| !observed::is_foreign(leases, lock));
+        });
         let session = stored.value.id.clone();
         let revision = page.revision;
         if !page.unreadable.is_empty() {
             tracing::warn!(%session, locks = ?page.unreadable, "unreadable locks");
         }
         let now = self.now();
-        let mut reports = Reports::new();
-        let plan = {
-            let mut state = self.state();
-            let Some(left) = state.resuming.take() else {
-                return;
-            };
-            let plan = left.plan(page);
-            self.step(&mut state, |core, cx| {
-                core.adopt(cx, stored, keep_alive, revision);
-                taken_over::resume(&mut core.leases(cx), &plan, told_until, now);
+        let plan = self.with_state(|state| {
+            let plan = state.resuming.take()?.plan(page);
+            self.step(state, |core, cx| {
+                let mut leases = core.adopt(cx, stored, keep_alive, revision);
+                taken_over::resume(&mut leases, &plan, told_until, now);
             });
             state.take_over(&plan, now);
             // From here on no orphans: their releases have begun.
             let unserved = plan.at_once.iter().chain(&plan.in_time);
             let releases = unserved.map(|one| self.release_of(one, &session, told_until));
-            self.step(&mut state, |core, cx| {
+            self.step(state, |core, cx| {
                 for what in releases {
                     core.leases(cx).release(what, Vec::new());
                 }
             });
-            self.execute_effects(&mut state, &mut reports);
-            plan
-        };
-        self.report(&reports);
+            Some(plan)
+        });
+        let Some(plan) = plan else { return };
         tracing::info!(
             %session, leases = plan.resumed.len(), lost = plan.lost.len(),
             released = plan.at_once.len(), releasedLater = plan.in_time.len(),
@@ -331,18 +325,14 @@ impl Agent {
             seen_at: stored.map(|stored| stored.version).unwrap_or_default(),
             promised_until: told_until,
         });
+        let grant = GrantKey {
+            id: unserved.grant.clone(),
+            session: self.own(session),
+        };
         ReleaseOf {
-            resource: unserved.resource.clone(),
-            grant: GrantKey {
-                id: unserved.grant.clone(),
-                session: self.own(session),
-            },
-            known: stored.cloned(),
-            request: None,
             ending,
             may_be_applied: unserved.may_have_landed,
-            not_before: Moment::default(),
-            give_up_at: None,
+            ..ReleaseOf::new(unserved.resource.clone(), grant, stored.cloned())
         }
     }
 

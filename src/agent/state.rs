@@ -15,6 +15,7 @@ use super::core::effect::{CallId, Reply};
 use super::core::history::RequestKey;
 use super::core::session::Live;
 use super::election::Elections;
+use super::events::Streams;
 use super::journal::Writer;
 use super::journal::record::SessionRecord;
 use super::line::Line;
@@ -51,15 +52,15 @@ pub(super) struct State {
     pub(super) asked: BTreeSet<RequestKey>,
     /// Who waits, by lock.
     pub(super) lines: BTreeMap<Resource, Line>,
-    /// How many streams of events are open.
-    pub(super) streams: usize,
+    /// The streams of events that are open.
+    pub(super) streams: Streams,
     /// How many wait in all lines.
     pub(super) waiting: usize,
     /// The last ticket that a caller in some line was given.
     pub(super) last_ticket: u64,
     /// Own grants that a read showed and that nobody here knew.
     suspects: BTreeSet<GrantId>,
-    /// When the last lease or attempt ended.
+    /// When the last attempt or wait ended; `core.own` has the same of leases.
     pub(super) idle_since: Moment,
     /// Who was told of the leads that leases are, and what the store said of others'.
     pub(super) elections: Elections,
@@ -92,7 +93,7 @@ impl State {
             under_way: BTreeMap::new(),
             asked: BTreeSet::new(),
             lines: BTreeMap::new(),
-            streams: 0,
+            streams: Streams::default(),
             waiting: 0,
             last_ticket: 0,
             suspects: BTreeSet::new(),
@@ -151,7 +152,7 @@ impl State {
         self.is_idle().then_some(since)
     }
 
-    /// Until when apps may believe what an earlier process promised them.
+    /// Returns until when apps may believe what an earlier process promised them.
     pub(super) fn promised_until(&self) -> Moment {
         let session = self
             .resuming
@@ -160,6 +161,6 @@ impl State {
         let unresumed = session.map(SessionRecord::valid_until);
         unresumed
             .unwrap_or_default()
-            .max(self.core.own.bound.promised_until())
+            .max(self.core.own.earlier.promised_until())
     }
 }

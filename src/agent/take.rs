@@ -13,7 +13,6 @@ mod read;
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::{Decision, Grant, Lock, Refusal};
 use crate::protocol::queue::{QUEUE_MAX, Waiter};
-use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
 
 use super::bid::{Bid, Outlook, Uncertain};
@@ -333,16 +332,7 @@ impl Agent {
         // second read still shows is an orphan.
         if !is_returning && self.state().suspected_before(&grant.id) {
             tracing::warn!(%resource, grantId = %grant.id, "orphaned grant; releasing");
-            let what = ReleaseOf {
-                resource: resource.clone(),
-                grant: grant.key(),
-                known: None,
-                request: None,
-                ending: None,
-                may_be_applied: false,
-                not_before: Moment::default(),
-                give_up_at: None,
-            };
+            let what = ReleaseOf::new(resource.clone(), grant.key(), None);
             self.with_leases(|leases| leases.release(what, Vec::new()));
         }
         true

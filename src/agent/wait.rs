@@ -49,7 +49,7 @@ impl Agent {
         arrived: Moment,
     ) -> Result<Acquired, AcquireError> {
         let until = arrived.after(request.wait);
-        // Bound in this order: going away is to be noted before the receiver is dropped.
+        // EarlierPromise in this order: going away is to be noted before the receiver is dropped.
         let (mut delivered, standing) = loop {
             let ended = self.0.something_ended.notified();
             if let Some(answer) = self.answer_repeated(request, arrived)? {

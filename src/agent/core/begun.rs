@@ -6,10 +6,10 @@
 use crate::agent::{AcquireError, AcquireRequest, LeaseView, Life};
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::key::GrantKey;
-use crate::protocol::lease::Tenure;
+use crate::protocol::lease::{Lease, Tenure};
 use crate::protocol::lock::Lock;
 use crate::protocol::object::Stored;
-use crate::protocol::time::Moment;
+use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::Revision;
 
 use super::effect::{Effect, Record};
@@ -19,7 +19,7 @@ use super::leases::Leases;
 use super::observed;
 use super::report::Report;
 use super::session::Live;
-use super::warm::others_wait;
+use super::warm::{Warm, others_wait};
 
 /// A grant that the store has just shown, and the request that it is for.
 pub(in crate::agent) struct NewLease<'a> {
@@ -63,23 +63,8 @@ pub(in crate::agent) fn begin(
     let mut share = FairShare::default();
     share.note_others(others_wait(&new.stored.value, &session), now);
     share.note_lease();
-    let mut held = Held {
-        lease,
-        tenure,
-        session,
-        owner: request.owner.clone(),
-        life: request.life,
-        keep: request.keep,
-        metadata: request.metadata.clone(),
-        acquired_at,
-        stored: new.stored,
-        share,
-        since: now,
-        request: RequestKey::of(request),
-        replayed: false,
-        readers_until: Moment::default(),
-        closing: None,
-    };
+    let grant = Warm::granted(tenure, session, new.stored, share, now);
+    let mut held = serve(grant, lease, request, acquired_at, now);
     let told = held.begin(new.arrived, now, deadline);
     let told = told.map_err(|_loss| AcquireError::SessionLost)?;
     observed::superseded(leases, &new.grant, &held.stored);
@@ -132,23 +117,7 @@ pub(in crate::agent) fn begin_from_warm(
         return FromWarm::Nothing;
     };
     warm.share.note_lease();
-    let mut held = Held {
-        lease,
-        tenure: warm.tenure,
-        session: warm.session,
-        owner: request.owner.clone(),
-        life: request.life,
-        keep: request.keep,
-        metadata: request.metadata.clone(),
-        acquired_at: leases.env.wall,
-        stored: warm.stored,
-        share: warm.share,
-        since: now,
-        request: RequestKey::of(request),
-        replayed: false,
-        readers_until: Moment::default(),
-        closing: None,
-    };
+    let mut held = serve(warm, lease, request, leases.env.wall, now);
     let Ok(told) = held.begin(arrived, now, deadline) else {
         leases.release(held.into_release(), Vec::new());
         return FromWarm::Nothing;
@@ -185,10 +154,40 @@ fn insert(leases: &mut Leases, mut held: Held, asked: Life) {
     leases.own.add(held);
 }
 
+/// Returns a lease of a grant, for a request.
+fn serve(
+    grant: Warm,
+    lease: Lease,
+    request: &AcquireRequest,
+    acquired_at: WallTime,
+    now: Moment,
+) -> Held {
+    Held {
+        lease,
+        tenure: grant.tenure,
+        session: grant.session,
+        owner: request.owner.clone(),
+        life: request.life,
+        keep: request.keep,
+        metadata: request.metadata.clone(),
+        acquired_at,
+        stored: grant.stored,
+        share: grant.share,
+        since: now,
+        request: RequestKey::of(request),
+        replayed: false,
+        readers_until: Moment::default(),
+        closing: None,
+    }
+}
+
 /// Names that came from the store with this lock give way to the same ones that the agent has
 /// already: a pod may hold thousands.
 fn share_names(held: &mut Held, live: &Live) {
     let lock = &mut held.stored.value;
+    if let Some(request) = &mut held.request {
+        share(&lock.resource, &mut request.resource);
+    }
     let Some(grant) = &mut lock.grant else { return };
     share(held.tenure.grant(), &mut grant.id);
     share(&held.owner, &mut grant.holder.owner);

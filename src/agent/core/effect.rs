@@ -145,8 +145,10 @@ pub(in crate::agent) enum Effect {
     WakeCallers,
     /// Wake the callers that wait for this lock.
     WakeWaiters(Resource),
-    /// The session was lost, and with it every queue entry: wake all callers that wait.
-    SessionLost,
+    /// Wake all callers that wait: the session was lost, and with it every queue entry.
+    WakeAllWaiters,
+    /// A lease is over, or it is known why: wake its streams.
+    LeaseOver(LeaseId),
     /// A lock was read, by a read that was sent at this moment.
     LockRead(Resource, Moment, Option<Box<Stored<Lock>>>),
     /// A lease of an election's lock began or ended at this moment.
@@ -203,7 +205,7 @@ pub(in crate::agent) struct EndedLease {
     pub(in crate::agent) lease: LeaseId,
     pub(in crate::agent) end: End,
     /// Whether a release of its grant may be sent from here on.
-    pub(in crate::agent) gives_back: bool,
+    pub(in crate::agent) may_release: bool,
     /// The request that it answered.
     pub(in crate::agent) request: Option<RequestKey>,
 }

@@ -93,7 +93,7 @@ pub(super) enum Machine {
     Session,
     Ending,
     Watch,
-    WarmLook,
+    WarmPoll,
     Release(GrantId),
     Leftover(GrantId),
     Lost(LeaseId),
@@ -107,6 +107,8 @@ pub(super) struct Outbox {
     wakes_streams: bool,
     wakes_callers: bool,
     in_flight: BTreeMap<OpId, InFlight>,
+    /// No call is overdue before this.
+    next_overdue: Option<Moment>,
     last_op: u64,
 }
 
@@ -145,6 +147,9 @@ impl Outbox {
     ) -> OpId {
         self.last_op += 1;
         let op = OpId(self.last_op);
+        let overdue_at = in_flight.overdue_at;
+        let next = self.next_overdue.unwrap_or(overdue_at);
+        self.next_overdue = Some(next.min(overdue_at));
         self.in_flight.insert(op, in_flight);
         self.push(Effect::Call {
             op,
@@ -167,7 +172,11 @@ impl Outbox {
 
     /// Returns the call that is answered, once.
     pub(super) fn answered(&mut self, op: OpId) -> Option<InFlight> {
-        self.in_flight.remove(&op)
+        let call = self.in_flight.remove(&op);
+        if self.in_flight.is_empty() {
+            self.next_overdue = None;
+        }
+        call
     }
 
     /// Returns whether a call was not answered yet.
@@ -176,13 +185,22 @@ impl Outbox {
     }
 
     /// Returns a call that the driver should have answered by now.
-    pub(super) fn overdue(&self, now: Moment) -> Option<OpId> {
+    pub(super) fn overdue(&mut self, now: Moment) -> Option<OpId> {
+        if self.next_overdue.is_none_or(|next| now < next) {
+            return None;
+        }
         let mut calls = self.in_flight.iter();
         let overdue = calls.find(|(_, call)| now >= call.overdue_at);
-        overdue.map(|(op, _)| *op)
+        let overdue = overdue.map(|(op, _)| *op);
+        if overdue.is_none() {
+            let calls = self.in_flight.values();
+            self.next_overdue = calls.map(|call| call.overdue_at).min();
+        }
+        overdue
     }
 
-    pub(super) fn next_overdue(&self) -> Option<Moment> {
-        self.in_flight.values().map(|call| call.overdue_at).min()
+    /// Returns when a call may be overdue.
+    pub(super) const fn next_overdue(&self) -> Option<Moment> {
+        self.next_overdue
     }
 }

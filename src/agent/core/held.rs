@@ -165,16 +165,8 @@ impl Held {
 
     /// Returns the release of its grant.
     pub(super) fn into_release(self) -> ReleaseOf {
-        ReleaseOf {
-            resource: self.stored.value.resource.clone(),
-            grant: self.key(),
-            known: Some(self.stored),
-            request: None,
-            ending: None,
-            may_be_applied: false,
-            not_before: Moment::default(),
-            give_up_at: None,
-        }
+        let resource = self.stored.value.resource.clone();
+        ReleaseOf::new(resource, self.key(), Some(self.stored))
     }
 
     /// Returns the release of its grant that completes its end. `answers_request` says whether that

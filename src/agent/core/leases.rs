@@ -1,7 +1,7 @@
-//! What becomes of the leases: how they begin, what their apps are told of them, and how they end.
+//! How leases end, and when their grants are kept or released.
 //!
-//! Each answer binds the agent: it is recorded in the lease before it is given. Invariant: the step
-//! that ends a lease also keeps its grant or begins its release, so nothing comes in between.
+//! Invariant: the step that ends a lease also keeps its grant or begins its release, so nothing comes in
+//! between.
 //!
 //! What the store shows of a loss depends on its reason. `app_silent`, `max_hold` and `agent_stopping`:
 //! this agent released the lock. `session_expired` and `session_revoked`: others took over, or this
@@ -15,7 +15,7 @@ use crate::protocol::ids::{LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
-use super::bound::Bound;
+use super::earlier::EarlierPromise;
 use super::effect::{CallId, Effect, Record, Reply};
 use super::env::Env;
 use super::held::Held;
@@ -31,7 +31,7 @@ use super::warm::{KeptFor, Warm};
 /// How many warm grants an agent keeps; the next one is released at once.
 const WARM_MAX: usize = 1_000;
 
-/// The leases, and what their beginning and end changes.
+/// The leases, and what changes when one begins or ends.
 pub(in crate::agent) struct Leases<'a> {
     pub(super) own: &'a mut Own,
     pub(super) history: &'a mut History,
@@ -59,17 +59,17 @@ pub(in crate::agent) enum EndedBy {
 impl Leases<'_> {
     /// Ends a lease, and begins to release its grant: at once, or when its readers may no longer
     /// believe in it. The request is answered when that has ended. Returns whether anything has begun:
-    /// not if there is no such lease, if that has begun before, or if it was promised to somebody.
+    /// not if there is no such lease, if that has begun before, or if an app was promised it.
     pub(in crate::agent) fn end(&mut self, lease: &LeaseId, by: EndedBy, request: CallId) -> bool {
         self.end_by_clock(lease);
         let has_begun = self.begin_end(lease, by, request);
         if !has_begun {
-            self.env.out.push(Effect::Reply(request, Reply::Done));
+            self.answer(vec![request]);
         }
         has_begun
     }
 
-    /// Ends a lease for its app and for everybody who asks from now on, although its grant cannot be
+    /// Ends a lease for its app and for all later questions, although its grant cannot be
     /// released yet: its readers may still believe in it.
     pub(in crate::agent) fn close(&mut self, lease: &LeaseId) {
         let Some(held) = self.own.lease(lease) else {
@@ -87,8 +87,8 @@ impl Leases<'_> {
         if let Some(request) = request {
             self.history.answer_ended(&request);
         }
-        self.own.ends_at(ends_at);
-        self.env.out.push(Effect::WakeStreams);
+        self.own.expect_end(ends_at);
+        self.env.out.push(Effect::LeaseOver(lease.clone()));
         self.lead_changed(&resource);
     }
 
@@ -145,10 +145,14 @@ impl Leases<'_> {
         let report = Report::SessionLost(session.clone(), loss, leases.len());
         self.env.out.report(report);
         let promised = leases.iter().map(|held| held.lease.told_until()).max();
-        let promised = promised.unwrap_or(now).max(self.own.bound.promised_until());
+        let promised = promised
+            .unwrap_or(now)
+            .max(self.own.earlier.promised_until());
         let mut releases = Vec::new();
-        for held in leases {
+        for mut held in leases {
             self.report_loss(held.summary(now), loss);
+            // There is nothing to wait for: it takes until the session is over for everybody.
+            self.answer(held.closing.take().unwrap_or_default());
             releases.push(held.into_release());
         }
         let warm = self.own.take_warm_of(session).into_iter();
@@ -174,8 +178,8 @@ impl Leases<'_> {
     }
 
     /// Returns what an earlier process promised.
-    pub(in crate::agent) const fn bound(&mut self) -> &mut Bound {
-        &mut self.own.bound
+    pub(in crate::agent) const fn earlier(&mut self) -> &mut EarlierPromise {
+        &mut self.own.earlier
     }
 
     /// Releases a warm grant, if there is one.
@@ -196,18 +200,16 @@ impl Leases<'_> {
 
     /// Begins to release a grant; if an earlier process promised it, once that promise has passed.
     pub(in crate::agent) fn release(&mut self, mut what: ReleaseOf, mut requests: Vec<CallId>) {
-        if self.own.bound.is_held_back(&what.grant.id) {
-            what.not_before = what.not_before.max(self.own.bound.not_before());
+        if self.own.earlier.is_held_back(&what.grant.id) {
+            what.not_before = what.not_before.max(self.own.earlier.not_before());
             // Its queue may have changed by then.
             what.known = None;
             // The app need not wait for that.
-            for request in requests.drain(..) {
-                self.env.out.push(Effect::Reply(request, Reply::Done));
-            }
+            self.answer(std::mem::take(&mut requests));
         }
         let record = &mut releases::Record {
             history: self.history,
-            bound: &mut self.own.bound,
+            earlier: &mut self.own.earlier,
             session: self.session.live(),
         };
         self.releases.release(what, requests, record, &mut self.env);
@@ -222,7 +224,7 @@ impl Leases<'_> {
     /// Removes a lease whose grant is released or gone, and records how it ended.
     pub(super) fn end_for_good(&mut self, lease: &LeaseId, end: End) -> Option<Held> {
         let grant = self.own.lease(lease)?.tenure.grant().clone();
-        self.own.bound.hold_back(&grant, self.env.now);
+        self.own.earlier.hold_back(&grant, self.env.now);
         self.own.lease_mut(lease)?.tenure.release_sent();
         self.remove(lease, end)
     }
@@ -275,13 +277,15 @@ impl Leases<'_> {
             if leaves_promised && held.is_promised(now) {
                 return false;
             }
-            self.own.record_stopped(lease.clone());
+            if held.closing.is_none() {
+                self.own.record_stopped(lease.clone());
+            }
             return self.end_now(lease, by, Some(request));
         }
         if by == EndedBy::HangUp && held.replayed {
             return false;
         }
-        // A campaign's lease is the whole pod's, and so is the word of the app that ends it.
+        // A campaign's lease is the whole pod's: an app that ends it ends it for all.
         let ends_for_all = by == EndedBy::App && held.life == Life::Campaign;
         let has_readers = now < held.readers_until && !ends_for_all;
         if has_readers && held.closing.is_some() {
@@ -308,28 +312,35 @@ impl Leases<'_> {
 
     /// Ends a lease, and begins to release its grant unless that is kept.
     fn end_now(&mut self, lease: &LeaseId, by: EndedBy, request: Option<CallId>) -> bool {
+        let closing = self
+            .own
+            .lease_mut(lease)
+            .and_then(|held| held.closing.take());
+        let requests = request.into_iter().chain(closing.unwrap_or_default());
+        let requests: Vec<CallId> = requests.collect();
         let Some((summary, grant)) = self.end_or_keep(lease, End::Releasing) else {
             return false;
         };
         let is_kept = grant.is_none();
         self.env.out.report(Report::LeaseReleased(summary, is_kept));
-        let mut requests: Vec<CallId> = request.into_iter().collect();
-        if let Some(mut held) = grant {
-            let was_closing = held.closing.take();
-            let answers_request =
-                was_closing.is_some() || matches!(by, EndedBy::App | EndedBy::Request);
-            requests.extend(was_closing.unwrap_or_default());
-            self.release(held.into_last_release(answers_request), requests);
-        } else {
-            // There is nothing to wait for.
-            for request in requests {
-                self.env.out.push(Effect::Reply(request, Reply::Done));
+        match grant {
+            Some(held) => {
+                let answers_request = matches!(by, EndedBy::App | EndedBy::Request);
+                self.release(held.into_last_release(answers_request), requests);
             }
+            // There is nothing to wait for.
+            None => self.answer(requests),
         }
         true
     }
 
-    /// Ends a lease. Its grant is kept if somebody may come for it; otherwise it is returned with the
+    fn answer(&mut self, requests: Vec<CallId>) {
+        for request in requests {
+            self.env.out.push(Effect::Reply(request, Reply::Done));
+        }
+    }
+
+    /// Ends a lease. Its grant is kept if a caller may come for it; otherwise it is returned with the
     /// lease, to be released.
     fn end_or_keep(&mut self, lease: &LeaseId, end: End) -> Option<(Summary, Option<Held>)> {
         let now = self.env.now;
@@ -375,14 +386,14 @@ impl Leases<'_> {
     }
 
     fn remove(&mut self, lease: &LeaseId, end: End) -> Option<Held> {
-        // On file first: what is in neither place would be nobody's.
+        // On file first: what is in neither place would never be released.
         let record = self.own.end_record(self.own.lease(lease)?, end);
         self.env.out.push(Effect::Persist(Record::Ended(record)));
         let held = self.own.remove(lease, self.env.now)?;
         let resource = held.stored.value.resource.clone();
         self.lead_changed(&resource);
         self.env.out.push(Effect::WakeWaiters(resource));
-        self.env.out.push(Effect::WakeStreams);
+        self.env.out.push(Effect::LeaseOver(lease.clone()));
         self.env.out.push(Effect::WakeCallers);
         let request = held.request.clone();
         if let Some(request) = &request {

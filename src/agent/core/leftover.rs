@@ -160,16 +160,7 @@ impl Leftover {
     fn granted(&mut self, found: Stored<Lock>, env: &mut Env) -> Outcome {
         let report = Report::GrantWithoutCaller(self.resource.clone(), self.grant.id.clone());
         env.out.report(report);
-        let what = ReleaseOf {
-            resource: self.resource.clone(),
-            grant: self.grant.clone(),
-            known: Some(found),
-            request: None,
-            ending: None,
-            may_be_applied: false,
-            not_before: env.now,
-            give_up_at: None,
-        };
+        let what = ReleaseOf::new(self.resource.clone(), self.grant.clone(), Some(found));
         Outcome::Granted(Box::new(what), std::mem::take(&mut self.calls))
     }
 

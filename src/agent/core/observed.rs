@@ -29,7 +29,7 @@ use super::held::Held;
 use super::history::End;
 use super::leases::Leases;
 use super::lost::Read;
-use super::own::Had;
+use super::own::Before;
 use super::report::Report;
 use super::warm::others_wait;
 
@@ -79,17 +79,17 @@ pub(in crate::agent) fn read(leases: &mut Leases, seen: &Stored<Lock>) {
 pub(in crate::agent) fn compared(
     leases: &mut Leases,
     resource: &Resource,
-    had: Had,
+    before: Before,
     found: Option<&Stored<Lock>>,
 ) {
-    if let Some((lease, grant, seen_at)) = had.lease {
+    if let Some((lease, grant, seen_at)) = before.lease {
         let is_gone =
             found.is_none_or(|found| found.version > seen_at && !found.value.is_held_by(&grant));
         if is_gone {
             lose_gone(leases, &lease, Found::Read(found.map(|found| &found.value)));
         }
     }
-    if let Some(grant) = had.warm {
+    if let Some(grant) = before.warm {
         let at = match found {
             Some(found) if found.value.is_held_by(&grant) => return,
             Some(found) => found.version,
@@ -116,7 +116,7 @@ pub(super) fn superseded(leases: &mut Leases, grant: &GrantKey, seen: &Stored<Lo
 
 /// Records why a lease is lost, and reports that.
 pub(super) fn explained(leases: &mut Leases, lease: &LeaseId, read: Read) {
-    let Some(mut held) = leases.own.explained(lease) else {
+    let Some(mut held) = leases.own.take_unexplained(lease) else {
         return;
     };
     let gone = held.gone();
@@ -129,7 +129,8 @@ pub(super) fn explained(leases: &mut Leases, lease: &LeaseId, read: Read) {
         // Nothing is left to be released, and that needs no other read.
         held.stored = *read;
     }
-    leases.env.out.push(Effect::WakeStreams);
+    let over = Effect::LeaseOver(lease.clone());
+    leases.env.out.push(over);
     leases.env.out.push(Effect::WakeCallers);
     lose(leases, held, loss);
 }

@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
 use crate::protocol::key::GrantKey;
+use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
-use super::bound::Bound;
+use super::earlier::EarlierPromise;
 use super::effect::EndedLease;
 use super::held::Held;
-use super::history::End;
+use super::history::{End, RequestKey};
 use super::warm::Warm;
-use crate::protocol::lease::Loss;
 
 /// How many foreign grants are reported; one pod can make any number.
 const REPORTED_MAX: usize = 1_000;
@@ -36,7 +36,7 @@ pub(in crate::agent) struct Own {
     /// Foreign grants that were reported.
     reported: BTreeSet<GrantId>,
     /// What an earlier process promised.
-    pub(in crate::agent) bound: Bound,
+    pub(in crate::agent) earlier: EarlierPromise,
     /// Whether a grant gave another lease since the store was last asked who waits.
     pub(super) was_reused: bool,
     /// No lease or warm grant ends by the clock before this.
@@ -47,7 +47,7 @@ pub(in crate::agent) struct Own {
 
 /// What the agent had of a lock when a read of it was sent.
 #[derive(Clone, Debug)]
-pub(in crate::agent) struct Had {
+pub(in crate::agent) struct Before {
     /// The lease, its grant, and the version at which the lock was last seen with it.
     pub(super) lease: Option<(LeaseId, GrantKey, Revision)>,
     /// The warm grant.
@@ -97,12 +97,12 @@ impl Own {
         held == Some(grant) || warm == Some(grant)
     }
 
-    /// Returns what there is of a lock now, to be compared with a read that is sent now.
-    pub(in crate::agent) fn had(&self, resource: &Resource) -> Had {
+    /// Returns what there is of a lock before a read of it is sent, to be compared with that.
+    pub(in crate::agent) fn before_read(&self, resource: &Resource) -> Before {
         let lease = self.held(resource);
         let lease = lease.map(|held| (held.lease.id.clone(), held.key(), held.stored.version));
         let warm = self.warm(resource).map(Warm::key);
-        Had { lease, warm }
+        Before { lease, warm }
     }
 
     /// Returns whether it is not known yet why a lease is lost.
@@ -118,12 +118,28 @@ impl Own {
     /// Returns the end of a lease as it is to be persisted: how it ended, and whether its release may
     /// be on its way then.
     pub(in crate::agent) fn end_record(&self, held: &Held, end: End) -> EndedLease {
-        let is_held_back = self.bound.is_held_back(held.tenure.grant());
+        let is_held_back = self.earlier.is_held_back(held.tenure.grant());
         EndedLease {
             lease: held.lease.id.clone(),
             end,
-            gives_back: held.tenure.is_release_sent() && !is_held_back && !is_of_session(end),
+            may_release: held.tenure.is_release_sent() && !is_held_back && !is_of_session(end),
             request: held.request.clone(),
+        }
+    }
+
+    /// Returns the end of a lease that is in the history, as it is to be persisted once more.
+    pub(in crate::agent) fn past_end_record(
+        &self,
+        lease: &LeaseId,
+        end: End,
+        request: Option<&RequestKey>,
+    ) -> EndedLease {
+        let is_held_back = |grant| self.earlier.is_held_back(&grant);
+        EndedLease {
+            lease: lease.clone(),
+            end,
+            may_release: end == End::Releasing && !lease.grant().is_some_and(is_held_back),
+            request: request.cloned(),
         }
     }
 
@@ -145,7 +161,7 @@ impl Own {
         let resource = held.stored.value.resource.clone();
         self.resource_of
             .insert(held.lease.id.clone(), resource.clone());
-        self.ends_at(held.ends_at());
+        self.expect_end(held.ends_at());
         self.held.insert(resource, Box::new(held));
     }
 
@@ -158,7 +174,7 @@ impl Own {
 
     /// Keeps the grant of a lease that is over.
     pub(super) fn keep(&mut self, resource: Resource, warm: Warm) {
-        self.ends_at(warm.ends_at());
+        self.expect_end(warm.ends_at());
         self.warm.insert(resource, warm);
     }
 
@@ -179,7 +195,7 @@ impl Own {
         self.unexplained.insert(held.lease.id.clone(), held);
     }
 
-    pub(super) fn explained(&mut self, lease: &LeaseId) -> Option<Held> {
+    pub(super) fn take_unexplained(&mut self, lease: &LeaseId) -> Option<Held> {
         self.unexplained.remove(lease)
     }
 
@@ -193,7 +209,7 @@ impl Own {
     }
 
     /// Records that something ends by the clock at a moment.
-    pub(super) fn ends_at(&mut self, moment: Moment) {
+    pub(super) fn expect_end(&mut self, moment: Moment) {
         self.next_end = Some(self.next_end.map_or(moment, |next| next.min(moment)));
     }
 

@@ -49,6 +49,26 @@ pub(in crate::agent) struct ReleaseOf {
     pub(in crate::agent) give_up_at: Option<Moment>,
 }
 
+impl ReleaseOf {
+    /// Returns the release of a grant that no lease needs, as soon as possible.
+    pub(in crate::agent) fn new(
+        resource: Resource,
+        grant: GrantKey,
+        known: Option<Stored<Lock>>,
+    ) -> Self {
+        Self {
+            resource,
+            grant,
+            known,
+            request: None,
+            ending: None,
+            may_be_applied: false,
+            not_before: Moment::default(),
+            give_up_at: None,
+        }
+    }
+}
+
 /// The release of one grant.
 #[derive(Clone, Debug)]
 pub(super) struct Release {

@@ -9,7 +9,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 
-use super::bound::Bound;
+use super::earlier::EarlierPromise;
 use super::effect::{Answer, CallId, Effect, OpId};
 use super::env::{Env, Machine};
 use super::history::{End, History};
@@ -31,12 +31,16 @@ pub(in crate::agent) struct Releases {
     lost: BTreeMap<LeaseId, (GrantId, LostLease)>,
     /// Losses that were explained, as far as a lock was read.
     explained: Vec<(LeaseId, Read)>,
+    /// When `timer` has something to do, and how many of `running` are of lost sessions: known without
+    /// a look at all of them, because each answer about a lease asks.
+    timeout: Option<Moment>,
+    of_lost_sessions: usize,
 }
 
 /// What an outcome is recorded in.
 pub(super) struct Record<'a> {
     pub(super) history: &'a mut History,
-    pub(super) bound: &'a mut Bound,
+    pub(super) earlier: &'a mut EarlierPromise,
     pub(super) session: Option<&'a Live>,
 }
 
@@ -50,7 +54,7 @@ impl Releases {
 
     /// Returns how many need the session; those of lost sessions do not.
     pub(in crate::agent) fn len(&self) -> usize {
-        let releases = self.running.len() - self.of_lost_sessions();
+        let releases = self.running.len() - self.of_lost_sessions;
         releases + self.leftovers.len() + self.lost.len()
     }
 
@@ -62,6 +66,17 @@ impl Releases {
 
     /// Begins to release a grant; answers the requests once that has ended.
     pub(super) fn release(
+        &mut self,
+        what: ReleaseOf,
+        requests: Vec<CallId>,
+        record: &mut Record,
+        env: &mut Env,
+    ) {
+        self.begin(what, requests, record, env);
+        self.update();
+    }
+
+    fn begin(
         &mut self,
         what: ReleaseOf,
         requests: Vec<CallId>,
@@ -93,6 +108,18 @@ impl Releases {
         call: Option<CallId>,
         env: &mut Env,
     ) {
+        self.look_for(resource, grant, uncertain, call, env);
+        self.update();
+    }
+
+    fn look_for(
+        &mut self,
+        resource: Resource,
+        grant: GrantKey,
+        uncertain: Option<Uncertain>,
+        call: Option<CallId>,
+        env: &mut Env,
+    ) {
         let id = grant.id.clone();
         if let Some(release) = self.running.get_mut(&id) {
             return release.join(call.into_iter().collect());
@@ -113,6 +140,7 @@ impl Releases {
     ) {
         let lost = LostLease::new(lease.clone(), resource, env);
         self.lost.insert(lease, (grant, lost));
+        self.update();
     }
 
     /// Ends every wait for a promise of an earlier process: the apps have ended.
@@ -120,6 +148,7 @@ impl Releases {
         for release in self.running.values_mut() {
             release.release_now(now);
         }
+        self.update();
     }
 
     /// Records a lock with one of these grants, as the watch reported it. Returns whether it is one.
@@ -131,16 +160,26 @@ impl Releases {
     }
 
     /// Returns when `timer` has something to do.
-    pub(super) fn timeout(&self) -> Option<Moment> {
+    pub(super) const fn timeout(&self) -> Option<Moment> {
+        self.timeout
+    }
+
+    fn update(&mut self) {
         let releases = self.running.values().filter_map(Release::timeout);
         let leftovers = self.leftovers.values().filter_map(Leftover::timeout);
         let lost = self.lost.values().map(|(_, lost)| lost.timeout());
         let next = self.next_waiting().map(|next| next.not_before);
-        releases.chain(leftovers).chain(lost).chain(next).min()
+        self.timeout = releases.chain(leftovers).chain(lost).chain(next).min();
+        self.of_lost_sessions = self.count_of_lost_sessions();
     }
 
     /// Does what is due.
     pub(super) fn timer(&mut self, record: &mut Record, env: &mut Env) {
+        self.do_due(record, env);
+        self.update();
+    }
+
+    fn do_due(&mut self, record: &mut Record, env: &mut Env) {
         let is_due = |release: &Release| release.timeout().is_some_and(|at| env.now >= at);
         let due = self.running.iter().filter(|(_, release)| is_due(release));
         let due: Vec<GrantId> = due.map(|(grant, _)| grant.clone()).collect();
@@ -161,6 +200,18 @@ impl Releases {
 
     /// Takes the answer to a call of one of its machines.
     pub(super) fn answered(
+        &mut self,
+        machine: Machine,
+        op: OpId,
+        answer: Answer,
+        record: &mut Record,
+        env: &mut Env,
+    ) {
+        self.take_answer(machine, op, answer, record, env);
+        self.update();
+    }
+
+    fn take_answer(
         &mut self,
         machine: Machine,
         op: OpId,
@@ -192,7 +243,7 @@ impl Releases {
                 let read = lost.and_then(|(_, lost)| lost.answered(op, answer, env));
                 self.record_explained(lease, read);
             }
-            Machine::Session | Machine::Ending | Machine::Watch | Machine::WarmLook => {}
+            Machine::Session | Machine::Ending | Machine::Watch | Machine::WarmPoll => {}
         }
     }
 
@@ -203,7 +254,7 @@ impl Releases {
         let was_held_back = release.is_held_back();
         let outcome = release.timer(env);
         if was_held_back && !release.is_held_back() {
-            record.bound.release_started(grant);
+            record.earlier.release_started(grant);
         }
         self.released(grant, outcome, record, env);
     }
@@ -226,10 +277,10 @@ impl Releases {
 
     fn next_waiting(&self) -> Option<&ReleaseOf> {
         let next = self.waiting.front()?;
-        (self.of_lost_sessions() < LOST_AT_A_TIME).then_some(next)
+        (self.count_of_lost_sessions() < LOST_AT_A_TIME).then_some(next)
     }
 
-    fn of_lost_sessions(&self) -> usize {
+    fn count_of_lost_sessions(&self) -> usize {
         let releases = self.running.values();
         releases
             .filter(|release| release.is_of_lost_session())

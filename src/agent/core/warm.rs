@@ -51,6 +51,24 @@ pub(super) enum KeptFor {
 }
 
 impl Warm {
+    /// Returns a grant that the store has just shown.
+    pub(super) const fn granted(
+        tenure: Tenure,
+        session: SessionKey,
+        stored: Stored<Lock>,
+        share: FairShare,
+        now: Moment,
+    ) -> Self {
+        Self {
+            tenure,
+            session,
+            stored,
+            share,
+            since: now,
+            kept_for: KeptFor::Caller,
+        }
+    }
+
     /// Returns the grant of a lease that is over.
     pub(super) fn new(held: Held, kept_for: KeptFor, now: Moment) -> Self {
         Self {
@@ -106,14 +124,8 @@ impl Warm {
     /// Returns its release.
     pub(super) fn into_release(self, resource: Resource) -> ReleaseOf {
         ReleaseOf {
-            resource,
-            grant: self.key(),
             request: self.release_request().cloned(),
-            known: Some(self.stored),
-            ending: None,
-            may_be_applied: false,
-            not_before: Moment::default(),
-            give_up_at: None,
+            ..ReleaseOf::new(resource, self.key(), Some(self.stored))
         }
     }
 }

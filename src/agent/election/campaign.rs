@@ -155,19 +155,21 @@ impl Agent {
         lease: &LeaseId,
         fit: &mut watch::Receiver<bool>,
     ) -> bool {
+        let follower = self.follow(lease);
         loop {
             // Made before the state is read: what changes in between is not missed.
             let changed = self.0.streams_changed.notified();
-            let resigns = {
+            let over = follower.over();
+            let (is_closing, is_asked) = {
                 let state = self.state();
                 let Some(held) = state.core.own.lease(lease) else {
                     return false;
                 };
-                held.closing.is_some() || held.release_request().is_some()
+                (held.closing.is_some(), held.release_request().is_some())
             };
-            if resigns {
+            if is_closing || is_asked {
                 self.resign(lease).await;
-                return true;
+                return is_asked;
             }
             // A grant may arrive just after the interest ended; a question since then keeps it.
             let is_unfit = !*fit.borrow() && self.close_unasked(election, lease);
@@ -179,6 +181,7 @@ impl Agent {
             tokio::select! {
                 biased;
                 () = until(fit, false) => {}
+                () = over => {}
                 () = changed => {}
             }
         }

@@ -12,7 +12,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Campaign;
-use crate::agent::driver::Reports;
 use crate::agent::state::State;
 use crate::agent::{Agent, Life};
 use crate::protocol::election::ElectionName;
@@ -68,17 +67,14 @@ impl Agent {
     /// Closes a lead whose campaign ends, unless an app has asked since that was decided. Returns
     /// whether it did.
     pub(super) fn close_unasked(&self, election: &ElectionName, lease: &LeaseId) -> bool {
-        let mut reports = Reports::new();
-        let mut state = self.state();
-        let interest = state.elections.interests.get(election.resource());
-        let is_asked = interest.is_some_and(|interest| *interest.lasts.borrow());
-        if !is_asked {
-            self.step(&mut state, |core, cx| core.leases(cx).close(lease));
-            self.execute_effects(&mut state, &mut reports);
-        }
-        drop(state);
-        self.report(&reports);
-        !is_asked
+        self.with_state(|state| {
+            let interest = state.elections.interests.get(election.resource());
+            let is_asked = interest.is_some_and(|interest| *interest.lasts.borrow());
+            if !is_asked {
+                self.step(state, |core, cx| core.leases(cx).close(lease));
+            }
+            !is_asked
+        })
     }
 
     async fn follow_interest(self, election: ElectionName) {
@@ -94,21 +90,16 @@ impl Agent {
                 _lasts = lasts.wait_for(|lasts| *lasts) => {}
             }
             let ttl = self.0.config.session_ttl.get();
-            let mut reports = Reports::new();
-            let ended = {
-                let mut state = self.state();
+            let ended = self.with_state(|state| {
                 // Read under the mutex: each question comes before this or after.
-                let now = self.now();
-                let ended = state.end_interest(resource, now, ttl);
+                let ended = state.end_interest(resource, self.now(), ttl);
                 if let Ok((_, Some(lease))) = &ended {
                     // In the same step: a question at the same moment either keeps the lead or gets
                     // "follower".
-                    self.step(&mut state, |core, cx| core.leases(cx).close(lease));
-                    self.execute_effects(&mut state, &mut reports);
+                    self.step(state, |core, cx| core.leases(cx).close(lease));
                 }
                 ended
-            };
-            self.report(&reports);
+            });
             let (asked_at, lease) = match ended {
                 Ok(ended) => ended,
                 Err(ends_at) => {

@@ -301,7 +301,7 @@ impl From<&EndedLease> for EndedRecord {
         Self::new(
             ended.lease.to_string(),
             ended.end,
-            ended.gives_back,
+            ended.may_release,
             request,
         )
     }

@@ -109,7 +109,7 @@ impl State {
 pub(super) fn resume(leases: &mut Leases, plan: &Plan, told_until: Moment, now: Moment) {
     let resumed = plan.resumed.iter().map(|(record, _)| record.grant());
     let in_time = plan.in_time.iter().map(|unserved| unserved.grant.clone());
-    leases.bound().resume(told_until, resumed, in_time);
+    leases.earlier().resume(told_until, resumed, in_time);
     for (record, stored) in &plan.resumed {
         if let Some(held) = held_again(record, stored, told_until, now) {
             begun::resume(leases, held, record.asked());

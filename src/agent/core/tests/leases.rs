@@ -7,8 +7,8 @@ use super::*;
 use crate::agent::core::begun::{self, FromWarm, NewLease};
 use crate::agent::core::history::End;
 use crate::agent::core::leases::EndedBy;
-use crate::agent::core::own::Had;
-use crate::agent::core::{observed, told};
+use crate::agent::core::own::Before;
+use crate::agent::core::{answers, observed};
 use crate::agent::{AcquireRequest, LeaseError, LeaseView, Life};
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId};
@@ -49,7 +49,20 @@ impl Rig {
     }
 
     fn begin(&mut self, request: &AcquireRequest) -> LeaseView {
-        let stored = self.own(request.resource.clone(), "g", 20);
+        let view = self.try_begin(request, "g", None);
+        self.effects
+            .retain(|effect| !matches!(effect, Effect::Report(_)));
+        view.unwrap()
+    }
+
+    /// Makes a lease of a grant that was read at revision 20.
+    fn try_begin(
+        &mut self,
+        request: &AcquireRequest,
+        grant: &str,
+        gone_at: Option<Revision>,
+    ) -> Result<LeaseView, AcquireError> {
+        let stored = self.own(request.resource.clone(), grant, 20);
         let session = SessionKey {
             id: self.session_id(),
             pod_uid: "u".into(),
@@ -59,15 +72,35 @@ impl Rig {
             arrived: self.now,
             grant: GrantKey {
                 session,
-                ..key("g")
+                ..key(grant)
             },
             stored,
-            gone_at: None,
+            gone_at,
         };
-        let view = self.with(|core, cx| begun::begin(&mut core.leases(cx), new));
-        self.effects
-            .retain(|effect| !matches!(effect, Effect::Report(_)));
-        view.unwrap()
+        self.with(|core, cx| begun::begin(&mut core.leases(cx), new))
+    }
+
+    fn is_answered(&self, call: CallId) -> bool {
+        let mut effects = self.effects.iter();
+        effects.any(|effect| matches!(effect, Effect::Reply(to, Reply::Done) if *to == call))
+    }
+
+    /// Returns a lead whose app has ended it, and whose reader believes in it for a second more.
+    fn with_closing_lead(keep: Duration) -> Self {
+        let election = ElectionName::parse("jobs").unwrap().resource().clone();
+        let mut rig = Self::with_session();
+        let lease = rig.begin(&AcquireRequest {
+            keep,
+            ..request(election.clone())
+        });
+        let now = rig.now;
+        rig.with(|core, cx| {
+            answers::tell_readers(&mut core.leases(cx), &election, now, SECOND).unwrap();
+        });
+        rig.effects.clear();
+        assert!(rig.end_by(&lease.lease, EndedBy::App));
+        assert!(!rig.is_answered(CallId(99)), "it waits for its readers");
+        rig
     }
 
     fn end_by(&mut self, lease: &LeaseId, by: EndedBy) -> bool {
@@ -76,7 +109,7 @@ impl Rig {
 
     fn renew(&mut self, lease: &LeaseId) -> Result<LeaseView, LeaseError> {
         let now = self.now;
-        self.with(|core, cx| told::renew(&mut core.leases(cx), lease, None, now))
+        self.with(|core, cx| answers::renew(&mut core.leases(cx), lease, None, now))
     }
 
     fn event(&mut self, event: LockEvent) {
@@ -121,8 +154,12 @@ impl Rig {
         losses.collect()
     }
 
-    fn begin_from_warm(&mut self) -> FromWarm {
-        let (request, now) = (request(resource()), self.now);
+    fn begin_from_warm(&mut self, keep: Duration) -> FromWarm {
+        let now = self.now;
+        let request = AcquireRequest {
+            keep,
+            ..request(resource())
+        };
         self.with(|core, cx| begun::begin_from_warm(&mut core.leases(cx), &request, now))
     }
 
@@ -169,13 +206,13 @@ fn ended_lease_leaves_a_grant_that_serves_no_other_lease() {
     let mut rig = Rig::with_session();
     let lease = rig.begin(&request(resource())).lease;
     assert!(rig.end_by(&lease, EndedBy::App));
-    assert_eq!(rig.begin_from_warm(), FromWarm::Nothing);
+    assert_eq!(rig.begin_from_warm(Duration::ZERO), FromWarm::Nothing);
     let records = rig.persisted();
     let Some(Record::Ended(end)) = records.last() else {
         panic!("{records:?}");
     };
     assert!(
-        end.gives_back,
+        end.may_release,
         "its end is on file before its release is sent"
     );
     rig.lock_write();
@@ -191,7 +228,7 @@ fn kept_grant_serves_the_next_lease_without_a_write() {
     rig.effects.clear();
     assert!(rig.end_by(&first.lease, EndedBy::App));
     assert_eq!(rig.core.history.end(&first.lease), Some(End::Released));
-    let FromWarm::Lease(second) = rig.begin_from_warm() else {
+    let FromWarm::Lease(second) = rig.begin_from_warm(Duration::ZERO) else {
         panic!("nothing was kept");
     };
     assert_eq!(second.token.get(), first.token.get() + 1);
@@ -257,10 +294,10 @@ fn read_that_shows_another_grant_ends_the_lease() {
     for (version, is_lost) in [(19, false), (21, true)] {
         let mut rig = Rig::with_session();
         let lease = rig.begin(&request(resource())).lease;
-        let had: Had = rig.core.own.had(&resource());
+        let before: Before = rig.core.own.before_read(&resource());
         let read = lock(Some("another"), version);
         rig.with(|core, cx| {
-            observed::compared(&mut core.leases(cx), &resource(), had, Some(&read));
+            observed::compared(&mut core.leases(cx), &resource(), before, Some(&read));
         });
         assert_eq!(rig.core.own.lease(&lease).is_none(), is_lost);
     }
@@ -300,7 +337,7 @@ fn ended_lead_is_released_when_its_readers_time_is_over() {
     let lease = rig.begin(&request(election.clone())).lease;
     let now = rig.now;
     let short = |core: &mut Core, cx: &mut Cx| {
-        told::tell_readers(&mut core.leases(cx), &election, now, SECOND)
+        answers::tell_readers(&mut core.leases(cx), &election, now, SECOND)
     };
     assert_eq!(rig.with(short).unwrap().valid_for, SECOND);
     rig.effects.clear();
@@ -326,7 +363,7 @@ fn hang_up_ends_a_lease_unless_its_request_was_repeated() {
         rig.effects.clear();
         if is_repeated {
             let now = rig.now;
-            rig.with(|core, cx| told::replay(&mut core.leases(cx), &lease, now))
+            rig.with(|core, cx| answers::replay(&mut core.leases(cx), &lease, now))
                 .unwrap();
         }
         assert_eq!(rig.end_by(&lease, EndedBy::HangUp), !is_repeated);
@@ -427,7 +464,10 @@ fn session_is_listed_while_a_grant_is_used_again() {
     };
     assert_eq!(lists(&rig), 0, "each lease came with a write");
     assert!(rig.end_by(&first.lease, EndedBy::App));
-    assert!(matches!(rig.begin_from_warm(), FromWarm::Lease(_)));
+    assert!(matches!(
+        rig.begin_from_warm(Duration::ZERO),
+        FromWarm::Lease(_)
+    ));
     rig.live_on(SECOND * 6);
     assert_eq!(lists(&rig), 1);
 }
@@ -452,4 +492,80 @@ fn entry_in_the_queue_shortens_the_share_of_the_lease() {
     let (_, version, next) = rig.lock_write();
     assert_eq!(version, Revision(30), "the release needs no read");
     assert_eq!(next.grant.map(|grant| grant.id), Some("w".into()));
+}
+
+#[test]
+fn request_to_end_a_lead_is_answered_however_that_ends() {
+    let mut rig = Rig::with_closing_lead(SECOND * 3);
+    rig.live_on(SECOND);
+    assert!(rig.is_answered(CallId(99)), "the grant is kept");
+
+    let mut rig = Rig::with_closing_lead(Duration::ZERO);
+    rig.now = rig.valid_until();
+    rig.timer();
+    assert!(rig.is_answered(CallId(99)), "its session is lost");
+
+    let mut rig = Rig::with_closing_lead(Duration::ZERO);
+    let lease = LeaseId::from("g.0");
+    let stop = EndedBy::Agent {
+        leaves_promised: false,
+    };
+    rig.with(|core, cx| core.leases(cx).end(&lease, stop, CallId(98)));
+    assert!(!rig.core.own.was_stopped(&lease), "its app ended it before");
+    let (op, ..) = rig.lock_write();
+    rig.answer(op, found(lock(None, 21)));
+    assert!(rig.is_answered(CallId(98)) && rig.is_answered(CallId(99)));
+}
+
+#[test]
+fn only_leases_of_elections_change_who_leads() {
+    let election = ElectionName::parse("jobs").unwrap().resource().clone();
+    for (resource, changes) in [(resource(), 0), (election, 2)] {
+        let mut rig = Rig::with_session();
+        let lease = rig.begin(&request(resource)).lease;
+        assert!(rig.end_by(&lease, EndedBy::App));
+        let changed = |effect: &&Effect| matches!(effect, Effect::LeadChanged(..));
+        assert_eq!(rig.effects.iter().filter(changed).count(), changes);
+    }
+}
+
+#[test]
+fn lease_begins_only_from_a_grant_that_may_still_be_ours() {
+    let mut rig = Rig::with_session();
+    let gone = rig.try_begin(&request(resource()), "g", Some(Revision(21)));
+    assert_eq!(gone, Err(AcquireError::GrantEnded));
+    let older_news = Some(Revision(20));
+    let first = rig
+        .try_begin(&request(resource()), "g", older_news)
+        .unwrap();
+    rig.effects.clear();
+    let second = rig.try_begin(&request(resource()), "g2", None).unwrap();
+    assert_eq!(rig.lost_leases(), [Loss::GrantGone], "superseded");
+    assert!(rig.core.own.lease(&first.lease).is_none());
+    assert!(rig.core.own.lease(&second.lease).is_some());
+    rig.feed(Input::Drain);
+    let stopping = rig.try_begin(&request(resource()), "g3", None);
+    assert_eq!(stopping, Err(AcquireError::ShuttingDown));
+}
+
+#[test]
+fn failed_list_of_a_used_grant_is_followed_by_the_next() {
+    let mut rig = Rig::with_session();
+    let first = rig.begin(&AcquireRequest {
+        keep: SECOND * 3,
+        life: Life::Campaign,
+        ..request(resource())
+    });
+    assert!(rig.end_by(&first.lease, EndedBy::App));
+    for _ in 0..2 {
+        let FromWarm::Lease(next) = rig.begin_from_warm(SECOND * 3) else {
+            panic!("nothing was kept");
+        };
+        rig.effects.clear();
+        rig.live_on(Duration::from_millis(5_500));
+        let (op, call) = rig.call();
+        assert!(matches!(call, StoreCall::ListHeld(_)));
+        rig.answer(op, unavailable());
+        let _ = rig.end_by(&next.lease, EndedBy::App);
+    }
 }

@@ -83,16 +83,7 @@ pub(super) fn found(stored: Stored<Lock>) -> Answer {
 }
 
 fn release_of(grant: &str) -> ReleaseOf {
-    ReleaseOf {
-        resource: resource(),
-        grant: key(grant),
-        known: Some(lock(Some(grant), 20)),
-        request: None,
-        ending: None,
-        may_be_applied: false,
-        not_before: Moment::default(),
-        give_up_at: None,
-    }
+    ReleaseOf::new(resource(), key(grant), Some(lock(Some(grant), 20)))
 }
 
 /// Returns the release of a lease that its app ended, while it was promised for a second more.

@@ -324,7 +324,7 @@ fn ending_waits_for_the_renewal_that_is_in_flight() {
 fn lost_session_is_revoked_only_after_its_last_promise() {
     let mut rig = Rig::with_session();
     let promised = rig.valid_until().after(Duration::from_secs(2));
-    let bound = &mut rig.core.own.bound;
+    let bound = &mut rig.core.own.earlier;
     bound.resume(promised, std::iter::empty(), std::iter::once("g".into()));
     rig.now = rig.valid_until();
     rig.timer();

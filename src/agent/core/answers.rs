@@ -14,9 +14,9 @@ use super::held::Held;
 use super::history::End;
 use super::leases::Leases;
 
-/// The lead of an election, as its readers are told of it.
+/// What readers of an election are told of its lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::agent) struct ToldReaders {
+pub(in crate::agent) struct ReadersAnswer {
     pub(in crate::agent) lease: LeaseId,
     pub(in crate::agent) valid_for: Duration,
 }
@@ -85,7 +85,7 @@ pub(in crate::agent) fn tell_readers(
     resource: &Resource,
     arrived: Moment,
     short: Duration,
-) -> Option<ToldReaders> {
+) -> Option<ReadersAnswer> {
     let lease = leases.own.held(resource)?.lease.id.clone();
     leases.end_by_clock(&lease);
     let now = leases.env.now;
@@ -107,9 +107,9 @@ pub(in crate::agent) fn tell_readers(
     let until = told.ok()?.until.min(bound);
     held.readers_until = held.readers_until.max(until);
     let ends_at = held.ends_at();
-    leases.own.ends_at(ends_at);
+    leases.own.expect_end(ends_at);
     let valid_for = until.since(arrived);
-    Some(ToldReaders { lease, valid_for })
+    Some(ReadersAnswer { lease, valid_for })
 }
 
 fn tell(
@@ -146,6 +146,6 @@ fn tell(
     }
     let view = held.view(told, arrived, &leases.env);
     let ends_at = held.ends_at();
-    leases.own.ends_at(ends_at);
+    leases.own.expect_end(ends_at);
     Ok(view)
 }

@@ -13,7 +13,7 @@ use crate::protocol::time::Moment;
 
 /// What an earlier process promised, as far as it binds this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::agent) struct Bound {
+pub(in crate::agent) struct EarlierPromise {
     /// Until when apps may believe what it promised.
     until: Moment,
     /// The same, also of leases that were not resumed.
@@ -27,7 +27,7 @@ pub(in crate::agent) struct Bound {
     apps_ended: bool,
 }
 
-impl Bound {
+impl EarlierPromise {
     /// Records the leases that were resumed, and the grants that are released when the promises have
     /// passed.
     pub(in crate::agent) fn resume(
@@ -46,7 +46,7 @@ impl Bound {
         };
     }
 
-    /// Until when apps may believe what the earlier process promised, also of leases that were not
+    /// Returns until when apps may believe what the earlier process promised, also of leases that were not
     /// resumed.
     pub(in crate::agent) const fn promised_until(&self) -> Moment {
         self.promised_until

@@ -1,20 +1,23 @@
-//! Lists from time to time what the session holds, while grants are warm or were used again: who waits
-//! for one is reported by the watch, and a watch can be silent without being broken. Without a write
-//! nothing else would show it.
+//! Lists from time to time what the session holds, while grants are warm or were used again: the watch
+//! reports who waits for them, and a watch can be silent without being broken. Without a write nothing
+//! else would show it.
 
 use std::time::Duration;
 
 use crate::protocol::ids::SessionId;
+use crate::protocol::lock::Lock;
+use crate::protocol::object::Page;
 use crate::protocol::time::Moment;
 
-use super::effect::{OpId, StoreCall};
+use super::effect::{Answer, OpId, StoreCall};
 use super::env::{Env, Machine};
 use super::limits::CALL_LIMIT;
 use super::own::Own;
+use super::report::Report;
 
-/// The look of one session.
+/// Polls what one session holds.
 #[derive(Clone, Debug)]
-pub(super) struct WarmLook {
+pub(super) struct WarmPoll {
     session: SessionId,
     /// A third of the TTL.
     third: Duration,
@@ -22,17 +25,17 @@ pub(super) struct WarmLook {
     listing: Option<OpId>,
 }
 
-impl WarmLook {
+impl WarmPoll {
     /// Begins with the session.
     pub(super) fn new(session: SessionId, ttl: Duration, env: &mut Env) -> Self {
-        let mut look = Self {
+        let mut poll = Self {
             session,
             third: ttl / 3,
             due: env.now,
             listing: None,
         };
-        look.pause(env);
-        look
+        poll.pause(env);
+        poll
     }
 
     /// Returns when `timer` has something to do.
@@ -50,17 +53,30 @@ impl WarmLook {
             .any(|(_, warm)| warm.idle_for(env.now) >= self.third);
         if std::mem::take(&mut own.was_reused) || is_idle {
             let call = StoreCall::ListHeld(self.session.clone());
-            self.listing = Some(env.call(Machine::WarmLook, call, CALL_LIMIT));
+            self.listing = Some(env.call(Machine::WarmPoll, call, CALL_LIMIT));
         } else {
             self.pause(env);
         }
     }
 
-    /// Takes the answer to its list. Returns the session whose locks were listed.
-    pub(super) fn answered(&mut self, op: OpId, env: &mut Env) -> Option<SessionId> {
+    /// Takes the answer to its list. Returns the session and what it holds.
+    pub(super) fn answered(
+        &mut self,
+        op: OpId,
+        answer: Answer,
+        env: &mut Env,
+    ) -> Option<(SessionId, Box<Page<Lock>>)> {
         self.listing.take_if(|listing| *listing == op)?;
         self.pause(env);
-        Some(self.session.clone())
+        let session = self.session.clone();
+        match answer {
+            Answer::Page(page) => Some((session, page)),
+            Answer::Failed(error) => {
+                env.out.report(Report::ListingFailed(session, error));
+                None
+            }
+            Answer::Lock(_) | Answer::Session(_) | Answer::WentBack(_) => None,
+        }
     }
 
     fn pause(&mut self, env: &mut Env) {
