@@ -1,6 +1,7 @@
 //! The core as its driver sees it: inputs go in, effects come out, nothing runs.
 
 mod leases;
+mod observed;
 mod releases;
 mod session;
 mod watch;

@@ -2,24 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::releases::{claimant, found, key, lock, queued, resource};
+use super::releases::{claimant, found, key, lock, resource};
 use super::*;
+use crate::agent::core::answers;
 use crate::agent::core::begun::{self, FromWarm, NewLease};
 use crate::agent::core::history::End;
 use crate::agent::core::leases::EndedBy;
-use crate::agent::core::own::Before;
-use crate::agent::core::{answers, observed};
 use crate::agent::{AcquireRequest, LeaseError, LeaseView, Life};
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId};
 use crate::protocol::key::SessionKey;
 use crate::protocol::object::LockEvent;
-use crate::protocol::queue::{Queue, Waiter};
-use crate::protocol::settings::{ReleaseMode, ReleaseRequest};
 
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-fn request(resource: Resource) -> AcquireRequest {
+pub(super) fn request(resource: Resource) -> AcquireRequest {
     AcquireRequest {
         resource,
         owner: OwnerId::from("app"),
@@ -33,12 +30,12 @@ fn request(resource: Resource) -> AcquireRequest {
 }
 
 impl Rig {
-    fn session_id(&self) -> SessionId {
+    pub(super) fn session_id(&self) -> SessionId {
         self.core.live().unwrap().id().clone()
     }
 
     /// Returns a lock that this agent's session holds by a grant.
-    fn own(&self, resource: Resource, grant: &str, version: u64) -> Stored<Lock> {
+    pub(super) fn own(&self, resource: Resource, grant: &str, version: u64) -> Stored<Lock> {
         let mut stored = lock(Some(grant), version);
         stored.value.resource = resource;
         if let Some(grant) = &mut stored.value.grant {
@@ -48,7 +45,7 @@ impl Rig {
         stored
     }
 
-    fn begin(&mut self, request: &AcquireRequest) -> LeaseView {
+    pub(super) fn begin(&mut self, request: &AcquireRequest) -> LeaseView {
         let view = self.try_begin(request, "g", None);
         self.effects
             .retain(|effect| !matches!(effect, Effect::Report(_)));
@@ -56,7 +53,7 @@ impl Rig {
     }
 
     /// Makes a lease of a grant that was read at revision 20.
-    fn try_begin(
+    pub(super) fn try_begin(
         &mut self,
         request: &AcquireRequest,
         grant: &str,
@@ -80,13 +77,13 @@ impl Rig {
         self.with(|core, cx| begun::begin(&mut core.leases(cx), new))
     }
 
-    fn is_answered(&self, call: CallId) -> bool {
+    pub(super) fn is_answered(&self, call: CallId) -> bool {
         let mut effects = self.effects.iter();
         effects.any(|effect| matches!(effect, Effect::Reply(to, Reply::Done) if *to == call))
     }
 
     /// Returns a lead whose app has ended it, and whose reader believes in it for a second more.
-    fn with_closing_lead(keep: Duration) -> Self {
+    pub(super) fn with_closing_lead(keep: Duration) -> Self {
         let election = ElectionName::parse("jobs").unwrap().resource().clone();
         let mut rig = Self::with_session();
         let lease = rig.begin(&AcquireRequest {
@@ -103,21 +100,21 @@ impl Rig {
         rig
     }
 
-    fn end_by(&mut self, lease: &LeaseId, by: EndedBy) -> bool {
+    pub(super) fn end_by(&mut self, lease: &LeaseId, by: EndedBy) -> bool {
         self.with(|core, cx| core.leases(cx).end(lease, by, CallId(99)))
     }
 
-    fn renew(&mut self, lease: &LeaseId) -> Result<LeaseView, LeaseError> {
+    pub(super) fn renew(&mut self, lease: &LeaseId) -> Result<LeaseView, LeaseError> {
         let now = self.now;
         self.with(|core, cx| answers::renew(&mut core.leases(cx), lease, None, now))
     }
 
-    fn event(&mut self, event: LockEvent) {
+    pub(super) fn event(&mut self, event: LockEvent) {
         let id = self.core.watch.as_ref().unwrap().id();
         self.feed(Input::Watch(id, WatchInput::Event(event)));
     }
 
-    fn gone(&mut self, at: u64) {
+    pub(super) fn gone(&mut self, at: u64) {
         self.event(LockEvent::Gone {
             resource: resource(),
             at: Revision(at),
@@ -125,7 +122,7 @@ impl Rig {
     }
 
     /// Lets time pass, and confirms the renewals of the session.
-    fn live_on(&mut self, time: Duration) {
+    pub(super) fn live_on(&mut self, time: Duration) {
         let until = self.now.after(time);
         while self.now < until {
             self.sleep(Duration::from_millis(500));
@@ -146,7 +143,7 @@ impl Rig {
         }
     }
 
-    fn lost_leases(&self) -> Vec<Loss> {
+    pub(super) fn lost_leases(&self) -> Vec<Loss> {
         let losses = self.effects.iter().filter_map(|effect| match effect {
             Effect::Report(Report::LeaseLost(_, loss)) => Some(*loss),
             _ => None,
@@ -154,7 +151,7 @@ impl Rig {
         losses.collect()
     }
 
-    fn begin_from_warm(&mut self, keep: Duration) -> FromWarm {
+    pub(super) fn begin_from_warm(&mut self, keep: Duration) -> FromWarm {
         let now = self.now;
         let request = AcquireRequest {
             keep,
@@ -163,7 +160,7 @@ impl Rig {
         self.with(|core, cx| begun::begin_from_warm(&mut core.leases(cx), &request, now))
     }
 
-    fn persisted(&self) -> Vec<&Record> {
+    pub(super) fn persisted(&self) -> Vec<&Record> {
         let records = self.effects.iter().filter_map(|effect| match effect {
             Effect::Persist(record) => Some(record),
             _ => None,
@@ -248,59 +245,6 @@ fn grant_is_kept_for_a_caller_only_while_one_waits() {
     assert!(rig.core.own.warm(&resource()).is_some());
     rig.with(|core, cx| core.leases(cx).callers_gone(&resource()));
     rig.lock_write();
-}
-
-#[test]
-fn warm_grant_is_released_when_others_wait_for_it() {
-    let mut rig = Rig::with_session();
-    let lease = rig.begin(&AcquireRequest {
-        keep: SECOND * 3,
-        ..request(resource())
-    });
-    assert!(rig.end_by(&lease.lease, EndedBy::App));
-    rig.effects.clear();
-    let mut seen = rig.own(resource(), "g", 30);
-    seen.value.waiters = queued("w", 0).value.waiters;
-    rig.event(LockEvent::Held(Box::new(seen)));
-    let (_, version, _) = rig.lock_write();
-    assert_eq!(version, Revision(30));
-}
-
-#[test]
-fn gone_grant_ends_its_lease_at_once_and_the_reason_follows() {
-    for is_answered in [true, false] {
-        let mut rig = Rig::with_session();
-        let lease = rig.begin(&request(resource())).lease;
-        rig.effects.clear();
-        rig.gone(19);
-        assert!(rig.core.own.lease(&lease).is_some(), "it is older news");
-        rig.gone(21);
-        assert!(rig.core.own.lease(&lease).is_none());
-        assert_eq!(rig.lost_leases(), [], "the reason is not known yet");
-        let op = rig.lock_read();
-        if is_answered {
-            rig.answer(op, found(lock(None, 21)));
-        } else {
-            rig.sleep(Duration::from_millis(999));
-            assert_eq!(rig.lost_leases(), []);
-            rig.sleep(Duration::from_millis(1));
-        }
-        assert_eq!(rig.lost_leases(), [Loss::GrantGone]);
-    }
-}
-
-#[test]
-fn read_that_shows_another_grant_ends_the_lease() {
-    for (version, is_lost) in [(19, false), (21, true)] {
-        let mut rig = Rig::with_session();
-        let lease = rig.begin(&request(resource())).lease;
-        let before: Before = rig.core.own.before_read(&resource());
-        let read = lock(Some("another"), version);
-        rig.with(|core, cx| {
-            observed::compared(&mut core.leases(cx), &resource(), before, Some(&read));
-        });
-        assert_eq!(rig.core.own.lease(&lease).is_none(), is_lost);
-    }
 }
 
 #[test]
@@ -392,109 +336,6 @@ fn stopping_agent_leaves_promised_leases_and_extends_none() {
 }
 
 #[test]
-fn release_request_is_reported_once_and_ends_the_grant() {
-    let mut rig = Rig::with_session();
-    let first = rig.begin(&AcquireRequest {
-        keep: SECOND * 3,
-        ..request(resource())
-    });
-    rig.effects.clear();
-    let mut seen = rig.own(resource(), "g", 30);
-    seen.value.settings.release_request = Some(std::sync::Arc::new(ReleaseRequest {
-        lease: "g".into(),
-        mode: ReleaseMode::Ask,
-        reason: "upgrade".into(),
-        actor: "alice".into(),
-    }));
-    for version in [30, 31] {
-        seen.version = Revision(version);
-        rig.event(LockEvent::Held(Box::new(seen.clone())));
-    }
-    let reported = rig.effects.iter();
-    let reported =
-        reported.filter(|effect| matches!(effect, Effect::Report(Report::ReleaseRequested(..))));
-    assert_eq!(reported.count(), 1);
-    assert!(rig.end_by(&first.lease, EndedBy::App));
-    let (_, version, next) = rig.lock_write();
-    assert_eq!(version, Revision(31));
-    assert_eq!(next.incidents.len(), 1, "the record of the request");
-}
-
-#[test]
-fn foreign_grant_of_our_session_is_neither_served_nor_released() {
-    let mut rig = Rig::with_session();
-    rig.effects.clear();
-    let mut foreign = rig.own(resource(), "x", 30);
-    if let Some(grant) = &mut foreign.value.grant {
-        grant.holder.pod.uid = "another".into();
-    }
-    for _ in 0..2 {
-        rig.event(LockEvent::Held(Box::new(foreign.clone())));
-    }
-    let reported = rig.effects.iter();
-    let reported =
-        reported.filter(|effect| matches!(effect, Effect::Report(Report::ForeignGrant(..))));
-    assert_eq!((reported.count(), rig.calls()), (1, 0));
-    let unknown = |effect: &Effect| matches!(effect, Effect::UnknownGrant(_));
-    assert!(!rig.effects.iter().any(unknown));
-}
-
-#[test]
-fn session_is_listed_while_a_grant_is_used_again() {
-    let mut rig = Rig::with_session();
-    let first = rig.begin(&AcquireRequest {
-        keep: SECOND * 3,
-        life: Life::Campaign,
-        ..request(resource())
-    });
-    rig.effects.clear();
-    rig.live_on(SECOND * 6);
-    let lists = |rig: &Rig| {
-        let effects = rig.effects.iter();
-        let lists = effects.filter(|effect| {
-            matches!(
-                effect,
-                Effect::Call {
-                    call: StoreCall::ListHeld(_),
-                    ..
-                }
-            )
-        });
-        lists.count()
-    };
-    assert_eq!(lists(&rig), 0, "each lease came with a write");
-    assert!(rig.end_by(&first.lease, EndedBy::App));
-    assert!(matches!(
-        rig.begin_from_warm(Duration::ZERO),
-        FromWarm::Lease(_)
-    ));
-    rig.live_on(SECOND * 6);
-    assert_eq!(lists(&rig), 1);
-}
-
-#[test]
-fn entry_in_the_queue_shortens_the_share_of_the_lease() {
-    let mut rig = Rig::with_session();
-    let lease = rig.begin(&request(resource())).lease;
-    rig.effects.clear();
-    let mut seen = rig.own(resource(), "g", 30);
-    seen.value.waiters = Queue::from_entries(vec![Waiter {
-        grant: "w".into(),
-        claimant: claimant("another's"),
-        queued_at: WallTime(0),
-        preferred: false,
-    }]);
-    rig.event(LockEvent::Held(Box::new(seen)));
-    assert!(rig.core.own.lease(&lease).unwrap().share.others_wait());
-    let wakes = |effect: &Effect| matches!(effect, Effect::WakeWaiters(_));
-    assert!(rig.effects.iter().any(wakes));
-    assert!(rig.end_by(&lease, EndedBy::App));
-    let (_, version, next) = rig.lock_write();
-    assert_eq!(version, Revision(30), "the release needs no read");
-    assert_eq!(next.grant.map(|grant| grant.id), Some("w".into()));
-}
-
-#[test]
 fn request_to_end_a_lead_is_answered_however_that_ends() {
     let mut rig = Rig::with_closing_lead(SECOND * 3);
     rig.live_on(SECOND);
@@ -546,26 +387,4 @@ fn lease_begins_only_from_a_grant_that_may_still_be_ours() {
     rig.feed(Input::Drain);
     let stopping = rig.try_begin(&request(resource()), "g3", None);
     assert_eq!(stopping, Err(AcquireError::ShuttingDown));
-}
-
-#[test]
-fn failed_list_of_a_used_grant_is_followed_by_the_next() {
-    let mut rig = Rig::with_session();
-    let first = rig.begin(&AcquireRequest {
-        keep: SECOND * 3,
-        life: Life::Campaign,
-        ..request(resource())
-    });
-    assert!(rig.end_by(&first.lease, EndedBy::App));
-    for _ in 0..2 {
-        let FromWarm::Lease(next) = rig.begin_from_warm(SECOND * 3) else {
-            panic!("nothing was kept");
-        };
-        rig.effects.clear();
-        rig.live_on(Duration::from_millis(5_500));
-        let (op, call) = rig.call();
-        assert!(matches!(call, StoreCall::ListHeld(_)));
-        rig.answer(op, unavailable());
-        let _ = rig.end_by(&next.lease, EndedBy::App);
-    }
 }
