@@ -79,7 +79,11 @@ pub(crate) fn claim(directory: &Path, seed: u64) -> Result<()> {
 /// lease. The event is in a separate file, because the last line of the process's own file may be
 /// torn.
 pub(crate) fn record_kill(directory: &Path, process: &str, killed: u64) -> Result<()> {
-    let history = History::read(&[directory.join(format!("{process}.jsonl"))])?;
+    let own_file = directory.join(format!("{process}.jsonl"));
+    if !own_file.try_exists()? {
+        return Ok(()); // It was killed before it began, so it has never believed in a lease.
+    }
+    let history = History::read(&[own_file])?;
     let granted = history
         .events
         .iter()
@@ -100,4 +104,12 @@ pub(crate) fn record_kill(directory: &Path, process: &str, killed: u64) -> Resul
     };
     let file = HistoryFile::open(&directory.join(format!("{process}-killed.jsonl")))?;
     file.append(&death)
+}
+
+#[test]
+fn fault_app_that_is_killed_before_its_first_record_held_nothing() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    record_kill(directory.path(), "app-00-1", now_ns())?;
+    assert_eq!(directory.path().read_dir()?.count(), 0);
+    Ok(())
 }
