@@ -107,7 +107,7 @@ pub(crate) fn record_kill(directory: &Path, process: &str, killed: u64) -> Resul
 }
 
 #[test]
-fn fault_app_that_is_killed_before_its_first_record_held_nothing() -> Result<()> {
+fn fault_app_killed_before_its_first_record_held_nothing() -> Result<()> {
     let directory = tempfile::tempdir()?;
     record_kill(directory.path(), "app-00-1", now_ns())?;
     assert_eq!(directory.path().read_dir()?.count(), 0);
