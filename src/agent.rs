@@ -5,35 +5,24 @@
 //! outcome it does not know without reading first, and never believes in a lease that the clock
 //! has ended, whatever its timers did.
 //!
-//! One std mutex guards the state and is never held over an await. Everything that must go on
-//! when a caller hangs up runs in a task of its own.
+//! One std mutex guards the state and is never held over an await.
 
 mod acquire;
-mod backoff;
-mod bid;
 mod core;
 mod driver;
 mod election;
 mod events;
 mod faults;
-mod foreign;
 mod hold;
 mod journal;
 mod leases;
-mod line;
-mod local;
 mod metrics;
 mod observe;
-mod pursuit;
 mod query;
 mod resume;
-mod session;
 mod state;
 mod stop;
-mod take;
-mod take_over;
 mod types;
-mod wait;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,6 +42,7 @@ pub use types::{
     LockView, QueryError, Released, TooManyStreams, Verified,
 };
 
+use self::core::acquiring::AcquireConfig;
 use self::core::effect::Input;
 use self::core::session::SessionConfig;
 use self::core::{CALL_LIMIT, Core, CoreConfig};
@@ -64,7 +54,6 @@ use crate::protocol::session::PodRef;
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::random::Random;
 use crate::store::{LockStore, SessionStore};
-use backoff::Backoff;
 use metrics::Gauges;
 use state::State;
 
@@ -82,7 +71,7 @@ pub struct Config {
     pub takes_over: bool,
     /// How many leases it serves at once.
     pub max_leases: usize,
-    /// How many callers stand in line at once.
+    /// How many callers wait at once.
     pub max_waiting: usize,
     /// How many streams of events are open at once.
     pub max_streams: usize,
@@ -97,8 +86,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults for a pod: a TTL of 15 s, no floor, take-overs, 10,000 leases, 512 callers in
-    /// line, 512 streams of events, 10 idle minutes.
+    /// The defaults for a pod: a TTL of 15 s, no floor, take-overs, 10,000 leases, 512 callers that
+    /// wait, 512 streams of events, 10 idle minutes.
     #[must_use]
     pub fn new(pod: PodRef) -> Self {
         Self {
@@ -142,12 +131,12 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes the timer when the core's next moment may be nearer than the one it sleeps for.
     deadlines_changed: tokio::sync::Notify,
-    /// Told when a lease, a grant, an attempt or a wait ended, for who waits for one of them.
+    /// Notified when a lease, a claim or a release ended.
     something_ended: tokio::sync::Notify,
     /// Told when streams of events have something to say that no timer tells them of.
     streams_changed: tokio::sync::Notify,
-    /// Told when a line heard of its lock.
-    lines_heard: tokio::sync::Notify,
+    /// Told when more is known of a lock that callers wait for.
+    outlook_changed: tokio::sync::Notify,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -169,6 +158,11 @@ impl Agent {
                 idle_after: config.idle_after,
             },
             token_floor: config.token_floor,
+            acquire: AcquireConfig {
+                takes_over: config.takes_over,
+                max_leases: config.max_leases,
+                max_waiting: config.max_waiting,
+            },
         });
         let agent = Self(Arc::new(Shared {
             metrics: Metrics::new(&config.metrics_prefixes),
@@ -180,7 +174,7 @@ impl Agent {
             deadlines_changed: tokio::sync::Notify::new(),
             something_ended: tokio::sync::Notify::new(),
             streams_changed: tokio::sync::Notify::new(),
-            lines_heard: tokio::sync::Notify::new(),
+            outlook_changed: tokio::sync::Notify::new(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }));
@@ -220,7 +214,7 @@ impl Agent {
             Gauges {
                 session_remaining: remaining.unwrap_or_default(),
                 leases: state.core.own.len(),
-                waiters: state.waiting,
+                waiters: state.core.acquiring.waiting(),
                 streams: state.streams.open,
                 kept: state.core.own.warm_len(),
                 has_journal: state.journal.is_some(),
@@ -270,10 +264,6 @@ impl Agent {
         self.feed(Input::Drain);
         {
             let state = self.state();
-            // Who waits is told at once.
-            for line in state.lines.values() {
-                line.changed.notify_one();
-            }
             state.elections.wake_streams();
         }
         self.0.streams_changed.notify_waiters();

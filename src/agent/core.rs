@@ -5,51 +5,62 @@
 //! executes its effects, feeds the answers back and decides nothing. Each machine has at most one
 //! call in flight, so a write is never repeated before its answer is known or counts as unknown.
 
+pub(super) mod acquiring;
+mod advance;
 pub(super) mod answers;
 pub(super) mod backoff;
 pub(super) mod begun;
+mod callers;
+mod claim;
 mod cooldown;
+mod decision;
 mod earlier;
 pub(super) mod effect;
 mod ending;
 mod env;
+mod failure;
 pub(super) mod free_locks;
 pub(super) mod gone;
+mod granted;
 pub(super) mod held;
 pub(super) mod history;
+mod holder;
 mod horizon;
+mod judgement;
 pub(super) mod leases;
 pub(super) mod leftover;
 mod limits;
 mod lost;
+mod next;
 pub(super) mod observed;
 pub(super) mod own;
 pub(super) mod peers;
 pub(super) mod release;
 mod releases;
+pub(super) mod reply;
 pub(super) mod report;
+mod requests;
 pub(super) mod session;
+mod source;
 pub(super) mod stream;
 pub(super) mod summary;
 pub(super) mod warm;
 mod warm_poll;
 mod watch;
+mod watching;
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use crate::agent::AcquireError;
-use crate::protocol::ids::{Resource, SessionId};
-use crate::protocol::key::GrantKey;
+use crate::protocol::ids::Resource;
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
-use crate::protocol::object::{Page, StoreError, Stored};
+use crate::protocol::object::{StoreError, Stored};
 use crate::protocol::session::{KeepAlive, Session};
 use crate::protocol::time::Moment;
-use crate::protocol::token::{Mint, Revision, StoreWentBack};
+use crate::protocol::token::{Revision, StoreWentBack};
 
-use effect::{
-    Answer, CallId, Effect, Input, LostSession, OpId, Reply, WatchCommand, WatchId, WatchInput,
-};
+use acquiring::{AcquireConfig, Acquiring};
+use effect::{Answer, CallId, Effect, Input, LostSession, OpId, Reply, WatchId, WatchInput};
 use ending::{EndingSession, EndingSessions};
 pub(super) use env::Cx;
 use env::{Env, InFlight, Machine, Outbox};
@@ -58,15 +69,13 @@ use history::History;
 use horizon::Horizon;
 pub(super) use horizon::SeenAtSend;
 use leases::Leases;
-use leftover::Uncertain;
-pub(super) use limits::{CALL_LIMIT, REQUEST_LIMIT};
+pub(super) use limits::CALL_LIMIT;
 use own::Own;
 use peers::Peers;
 use releases::Releases;
 use report::Report;
 use session::{Live, SessionConfig, SessionMachine};
-use warm_poll::WarmPoll;
-use watch::Watch;
+use watching::Watching;
 
 /// What the core is configured with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,23 +84,25 @@ pub(super) struct CoreConfig {
     pub(super) session: SessionConfig,
     /// Added to every token base.
     pub(super) token_floor: u64,
+    /// How much is acquired at once, and how.
+    pub(super) acquire: AcquireConfig,
 }
 
-/// Decides about the session, its watch, leases, warm grants and grants that are over, and has what was
-/// observed of the store.
+/// Decides about the session, its watch, claims, leases, warm grants and grants that are over, and has
+/// what was observed of the store.
 #[derive(Clone, Debug)]
 pub(super) struct Core {
-    ttl: Duration,
     session: SessionMachine,
     /// Sessions that are over and not revoked yet.
     ending: EndingSessions,
-    /// The watch of the live session.
-    watch: Option<Watch>,
-    last_watch: WatchId,
-    warm_poll: Option<WarmPoll>,
+    watching: Watching,
     horizon: Horizon,
     /// Leases and warm grants.
     pub(super) own: Own,
+    /// What callers want.
+    pub(super) acquiring: Acquiring,
+    /// Locks whose callers may have something to do.
+    changed: BTreeSet<Resource>,
     /// Grants that are over.
     pub(super) releases: Releases,
     /// Other pods' sessions.
@@ -108,13 +119,12 @@ impl Core {
     pub(super) fn new(config: CoreConfig) -> Self {
         Self {
             horizon: Horizon::new(config.token_floor),
-            ttl: config.session.ttl.get(),
+            watching: Watching::new(config.session.ttl.get()),
             session: SessionMachine::new(config.session),
             ending: EndingSessions::default(),
-            watch: None,
-            last_watch: WatchId::default(),
-            warm_poll: None,
             own: Own::default(),
+            acquiring: Acquiring::new(config.acquire),
+            changed: BTreeSet::new(),
             releases: Releases::default(),
             peers: Peers::default(),
             free_locks: FreeLocks::default(),
@@ -126,22 +136,42 @@ impl Core {
     /// Takes an input. Its effects are then to be polled.
     pub(super) fn handle(&mut self, cx: &mut Cx, input: Input) {
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        let watch = self.watch.as_mut();
         match input {
-            Input::NeedSession { call, listed } => self.session.need(call, listed, env),
-            Input::Drain => self.session.drain(),
+            Input::Acquire(call, request, arrived) => {
+                requests::acquire(&mut self.leases(cx), call, *request, arrived);
+            }
+            Input::HangUp(call) => requests::hang_up(&mut self.leases(cx), call),
+            Input::Undelivered(lease) => requests::undelivered(&mut self.leases(cx), &lease),
+            Input::Drain => {
+                self.session.drain();
+                requests::drain(&mut self.leases(cx));
+            }
             Input::EndSession(request) => self.end_session(cx, Some(request)),
             Input::StopRenewing(request) => self.session.stop_renewing(request, env),
             Input::Answer(op, answer) => self.answered(cx, op, answer),
             Input::Watch(id, input) => self.watch_happened(cx, id, input),
-            Input::WatchLate(revision) => {
-                if let Some(watch) = watch {
-                    watch.is_late(revision, env);
-                }
-            }
             Input::Timer => self.timer(cx),
         }
-        self.follow_session(cx);
+        self.settle(cx);
+    }
+
+    /// Does what a step has made possible: for callers whose lock or session changed, and for what
+    /// depends on a session that was lost. To be called after each step.
+    pub(super) fn settle(&mut self, cx: &mut Cx) {
+        loop {
+            self.follow_session(cx);
+            let ready = self.session.take_ready();
+            let changed = std::mem::take(&mut self.changed);
+            if ready.is_empty() && changed.is_empty() {
+                break;
+            }
+            for (resource, session) in ready {
+                advance::session_ready(&mut self.unchecked_leases(cx), &resource, session);
+            }
+            for resource in changed {
+                advance::run(&mut self.unchecked_leases(cx), &resource);
+            }
+        }
     }
 
     /// Returns the next effect to execute, in order.
@@ -152,14 +182,14 @@ impl Core {
     /// Returns when [`Input::Timer`] is due, if nothing else comes before.
     pub(super) fn poll_timeout(&self, is_idle: bool) -> Option<Moment> {
         let session = self.session.timeout(is_idle);
-        let watch = self.watch.as_ref().and_then(Watch::timeout);
+        let watch = self.watching.timeout();
         let others = session
             .into_iter()
             .chain(watch)
             .chain(self.out.next_overdue());
         let others = others.chain(self.releases.timeout());
-        let poll = self.warm_poll.as_ref().and_then(WarmPoll::timeout);
-        let own = self.own.next_end().into_iter().chain(poll);
+        let own = self.own.next_end().into_iter();
+        let own = own.chain(self.acquiring.timeout());
         others.chain(self.ending.timeout()).chain(own).min()
     }
 
@@ -194,21 +224,6 @@ impl Core {
         self.session.expire(env);
         self.follow_session(cx);
         self.unchecked_leases(cx)
-    }
-
-    /// Looks for what the store may have for a claim that no caller needs any more; answers the
-    /// request when done.
-    pub(super) fn look_for_leftover(
-        &mut self,
-        cx: &mut Cx,
-        resource: Resource,
-        grant: GrantKey,
-        uncertain: Option<Uncertain>,
-        call: Option<CallId>,
-    ) {
-        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        self.releases
-            .look_for_leftover(resource, grant, uncertain, call, env);
     }
 
     /// Waits for no promise of an earlier process any more: the apps have ended.
@@ -254,15 +269,6 @@ impl Core {
         Ok(())
     }
 
-    /// Returns what tokens are made from now.
-    ///
-    /// # Errors
-    /// `StoreWentBack` until a list returned what had been seen before. `SessionLost` before the list
-    /// of the first session.
-    pub(super) fn mint(&self) -> Result<Mint, AcquireError> {
-        self.horizon.mint()
-    }
-
     fn watch_happened(&mut self, cx: &mut Cx, id: WatchId, input: WatchInput) {
         if let WatchInput::Event(event) = &input {
             // First: after a restore the session is lost by that, and each lease with it, before any
@@ -270,10 +276,10 @@ impl Core {
             self.observe_revision(cx, event.revision());
         }
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        let watch = self.watch.as_mut().filter(|watch| watch.id() == id);
-        let Some(watch) = watch else { return };
-        watch.happened(&input, env);
-        if let WatchInput::Event(event) = input {
+        let is_open = self.watching.happened(id, &input, env);
+        if let WatchInput::Event(event) = input
+            && is_open
+        {
             observed::event(&mut self.unchecked_leases(cx), event);
         }
     }
@@ -338,6 +344,15 @@ impl Core {
                 self.observe_lock(cx, &call, lock.as_deref());
                 Answer::Lock(lock)
             }
+            Answer::LockWithRevision(look) => {
+                match self.observe_list(cx, call.before, look.revision) {
+                    Ok(()) => {
+                        self.observe_lock(cx, &call, look.lock.as_ref());
+                        Answer::LockWithRevision(look)
+                    }
+                    Err(error) => Answer::WentBack(error),
+                }
+            }
             answer => answer,
         };
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
@@ -345,24 +360,16 @@ impl Core {
         self.ending.answered(op, &answer, env);
         match call.machine {
             Machine::Session => self.session.answered(op, answer, env),
-            Machine::Watch => {
-                let watch = self.watch.as_mut();
-                let page = watch.and_then(|watch| {
-                    let page = watch.answered(op, answer, env)?;
-                    Some((watch.session().clone(), page))
-                });
-                if let Some((session, page)) = page {
-                    self.listed(cx, &session, *page);
-                }
-            }
-            Machine::WarmPoll => {
-                let poll = self.warm_poll.as_mut();
-                let listed = poll.and_then(|poll| poll.answered(op, answer, env));
+            machine @ (Machine::Watch | Machine::WarmPoll) => {
+                let listed = self.watching.answered(&machine, op, answer, env);
                 if let Some((session, page)) = listed {
-                    self.listed(cx, &session, *page);
+                    observed::listed(&mut self.unchecked_leases(cx), &session, *page);
                 }
             }
             Machine::Ending => {}
+            Machine::Claim(resource) => {
+                advance::answered(&mut self.unchecked_leases(cx), &resource, op, answer);
+            }
             machine @ (Machine::Release(_) | Machine::Leftover(_) | Machine::Lost(_)) => {
                 let record = &mut releases::Record {
                     history: &mut self.history,
@@ -389,6 +396,8 @@ impl Core {
                 let read = Effect::LockRead(resource.clone(), call.sent_at, lock);
                 self.out.push(read);
             }
+            // A claim takes the lock that it has created.
+            (None, Some(written)) if written.value.grant.is_none() && call.is_of_a_claim() => {}
             (None, Some(written)) => self.free_locks.observe(written),
             (None, None) => {}
         }
@@ -411,12 +420,7 @@ impl Core {
         }
         self.follow_session(cx);
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        if let Some(watch) = &mut self.watch {
-            watch.timer(env);
-        }
-        if let Some(poll) = &mut self.warm_poll {
-            poll.timer(&mut self.own, env);
-        }
+        self.watching.timer(&mut self.own, env);
         let record = &mut releases::Record {
             history: &mut self.history,
             earlier: &mut self.own.earlier,
@@ -424,11 +428,11 @@ impl Core {
         };
         self.releases.timer(record, env);
         self.take_explained(cx);
-        self.unchecked_leases(cx).timer();
-    }
-
-    fn listed(&mut self, cx: &mut Cx, session: &SessionId, page: Page<Lock>) {
-        observed::listed(&mut self.unchecked_leases(cx), session, page);
+        let leases = &mut self.unchecked_leases(cx);
+        leases.timer();
+        while let Some(resource) = leases.acquiring.next_due(leases.env.now) {
+            advance::run(leases, &resource);
+        }
     }
 
     fn take_explained(&mut self, cx: &mut Cx) {
@@ -443,6 +447,11 @@ impl Core {
             history: &mut self.history,
             releases: &mut self.releases,
             session: &mut self.session,
+            acquiring: &mut self.acquiring,
+            peers: &mut self.peers,
+            free_locks: &mut self.free_locks,
+            changed: &mut self.changed,
+            watching: &mut self.watching,
             env: Env::of(cx, &mut self.out, &mut self.horizon),
         }
     }
@@ -452,25 +461,8 @@ impl Core {
         if let Some(lost) = self.session.take_lost() {
             self.session_lost(cx, lost);
         }
-        let live = self.session.live();
-        let watched = self.watch.as_ref().map(Watch::session);
-        if watched == live.map(Live::id) {
-            return;
-        }
-        if let Some(watch) = &self.watch {
-            self.last_watch = watch.id();
-            self.out.push(Effect::Watch(WatchCommand::Close));
-        }
-        (self.watch, self.warm_poll) = (None, None);
-        let Some(live) = live else { return };
-        // Nothing was the session's before it began, so nothing is missed from there on.
-        let (session, listed) = (live.id().clone(), live.listed());
-        let last = self.last_watch;
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        self.warm_poll = Some(WarmPoll::new(session.clone(), self.ttl, env));
-        // The spread of the pause before what a watch missed is listed.
-        let spread = self.ttl / 10;
-        self.watch = Some(Watch::open(session, last, listed, spread, env));
+        self.watching.follow(self.session.live(), env);
     }
 
     /// Ends every lease of a lost session. Their grants are released, and the session is revoked, once
@@ -480,7 +472,7 @@ impl Core {
             // An old version may be read again, and must not count as silent all the time.
             self.peers.forget_all();
         }
-        self.out.push(Effect::WakeAllWaiters);
+        self.changed.extend(self.acquiring.resources());
         let mut leases = self.unchecked_leases(cx);
         let (promised, grants) = leases.end_all_of(&lost.session.id, lost.loss);
         let ending = EndingSession::lost(lost.session, lost.in_flight, promised);

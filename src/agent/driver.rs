@@ -13,28 +13,36 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::protocol::ids::SessionId;
-use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, StoreWentBack};
 use crate::random::Random;
-use crate::store::{StoreError, Stored, within};
+use crate::store::{StoreError, within};
 
-use super::core::backoff::Rng;
+use super::Agent;
+use super::acquire::Answered;
+use super::core::backoff::{Rng, pause};
 use super::core::effect::{
     Answer, CallId, Effect, Input, Reply, StoreCall, WatchCommand, WatchId, WatchInput,
 };
 use super::core::leases::Leases;
 use super::core::report::Report;
 use super::core::{CALL_LIMIT, Core, Cx, SeenAtSend};
-use super::line::is_awaited;
 use super::state::State;
-use super::{AcquireError, Agent};
 use report::report;
 
 /// A task that failed is not started again faster than this.
 const RESTART_PAUSE: Duration = Duration::from_millis(200);
 /// The longest sleep of the timer. It wakes earlier for whatever is due earlier.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
+
+/// What waits until the mutex is released.
+#[derive(Default)]
+struct After {
+    /// What is logged and counted.
+    reports: Vec<Report>,
+    /// Answers that nobody receives. Dropping one tells the core.
+    unreceived: Vec<Answered>,
+}
 
 impl Rng for Random {
     fn id(&mut self) -> u128 {
@@ -56,25 +64,24 @@ impl Agent {
     pub(super) async fn request(&self, input: impl FnOnce(CallId) -> Input) -> Option<Reply> {
         let (call, receiver) = self.state().expect_reply();
         self.feed(input(call));
-        receiver.await.ok()
+        receiver.await.ok()?.take()
     }
 
-    /// Returns a session with at least half of its TTL left, which is begun or renewed first if need
-    /// be. `listed` is the store's revision, if a list has just returned it.
-    pub(super) async fn ready_session(
-        &self,
-        listed: Option<Revision>,
-    ) -> Result<SessionId, AcquireError> {
-        let need = |call| Input::NeedSession { call, listed };
-        match self.request(need).await {
-            Some(Reply::Session(session)) => session,
-            Some(Reply::Done) | None => Err(AcquireError::SessionLost),
+    /// Returns a random pause after so many failed attempts.
+    pub(super) fn pause_after(&self, failures: u32, longest: Duration) -> Duration {
+        pause(&mut self.random().clone(), failures, longest)
+    }
+
+    /// Waits until a moment, or the agent's end.
+    pub(super) async fn until_or_stop(&self, until: Moment) {
+        // Timers only wake.
+        while self.now() < until && !self.0.stop.is_cancelled() {
+            tokio::select! {
+                biased;
+                () = self.0.stop.cancelled() => {}
+                () = self.sleep_until(until) => {}
+            }
         }
-    }
-
-    /// Records a revision of a lock, wherever it was seen.
-    pub(super) fn observe_revision(&self, revision: Revision) {
-        self.with_core(|core, cx| core.observe_revision(cx, revision));
     }
 
     /// Records the revision of a consistent list.
@@ -94,14 +101,14 @@ impl Agent {
     /// Changes the state, in steps of the core and beside it, and executes the effects before anything
     /// else can look at it.
     pub(super) fn with_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut reports = Vec::new();
+        let mut after = After::default();
         let result = {
             let mut state = self.state();
             let result = change(&mut state);
-            self.execute_effects(&mut state, &mut reports);
+            self.execute_effects(&mut state, &mut after);
             result
         };
-        for what in &reports {
+        for what in &after.reports {
             report(what, &self.0.metrics);
         }
         result
@@ -121,22 +128,21 @@ impl Agent {
         let mut random = self.random().clone();
         // Read under the mutex, so that all steps are in the order of their times.
         let now = self.now();
-        let idle_since = state.idle_since();
-        let lines = &state.lines;
         let mut cx = Cx {
             now,
             wall: self.0.clock.wall(),
             rng: &mut random,
-            idle_since,
-            is_awaited: &|resource| is_awaited(lines, resource, now),
+            idle_since: state.idle_since(),
         };
-        step(&mut state.core, &mut cx)
+        let result = step(&mut state.core, &mut cx);
+        state.core.settle(&mut cx);
+        result
     }
 
     /// Executes the effects of a step, in their order.
-    fn execute_effects(&self, state: &mut State, reports: &mut Vec<Report>) {
+    fn execute_effects(&self, state: &mut State, after: &mut After) {
         while let Some(effect) = state.core.poll_effect() {
-            self.execute(state, effect, reports);
+            self.execute(state, effect, after);
         }
         let timeout = state.core.poll_timeout(state.is_idle());
         if timeout.is_some_and(|timeout| timeout < state.next_timer) {
@@ -187,7 +193,7 @@ impl Agent {
         });
     }
 
-    fn execute(&self, state: &mut State, effect: Effect, reports: &mut Vec<Report>) {
+    fn execute(&self, state: &mut State, effect: Effect, after: &mut After) {
         match effect {
             Effect::Call {
                 op,
@@ -217,54 +223,22 @@ impl Agent {
             }
             Effect::Watch(WatchCommand::Close) => state.watch = None,
             Effect::Reply(call, reply) => {
-                if let Some(waiting) = state.replies.remove(&call) {
-                    // The caller may be gone.
-                    let _ignored = waiting.send(reply);
+                if let Some(waiting) = state.replies.remove(&call)
+                    && let Err(unreceived) = waiting.send(Answered::new(self, reply))
+                {
+                    after.unreceived.push(unreceived);
                 }
             }
             Effect::WakeStreams => self.0.streams_changed.notify_waiters(),
-            Effect::WakeCallers => self.0.something_ended.notify_waiters(),
-            Effect::WakeWaiters(resource) => state.wake_line(&resource),
-            Effect::WakeAllWaiters => state.wake_lines(),
+            Effect::SomethingEnded => self.0.something_ended.notify_waiters(),
+            Effect::OutlookChanged => self.0.outlook_changed.notify_waiters(),
             Effect::LeaseOver(lease) => state.streams.wake(&lease),
             Effect::LockRead(resource, sent_at, lock) => {
                 let elections = &mut state.elections;
                 elections.record_read(&resource, sent_at, lock.as_deref());
             }
             Effect::LeadChanged(resource, at) => state.elections.record_change(&resource, at),
-            Effect::UnknownGrant(stored) => self.unknown_grant(state, *stored),
-            Effect::NotHeld(resource, at) => {
-                if let Some(under_way) = state.under_way.get_mut(&resource) {
-                    under_way.gone_at = under_way.gone_at.max(Some(at));
-                }
-            }
-            Effect::OnlyHeld(listed, at) => {
-                let under_way = state.under_way.iter_mut();
-                for (_, under_way) in under_way.filter(|(r, _)| !listed.contains(*r)) {
-                    under_way.gone_at = under_way.gone_at.max(Some(at));
-                }
-            }
-            Effect::Report(report) => reports.push(report),
-        }
-    }
-
-    /// The session holds a lock by a grant that the core does not know: one that callers wait for, or
-    /// one that no caller needs.
-    fn unknown_grant(&self, state: &mut State, stored: Stored<Lock>) {
-        let Some(key) = stored.value.grant.as_ref().map(Grant::key) else {
-            return;
-        };
-        let resource = stored.value.resource.clone();
-        if let Some(line) = state.lines.get_mut(&resource)
-            && line.grant.as_ref() == Some(&key.id)
-        {
-            line.told = Some(stored);
-            line.changed.notify_one();
-        } else if !state.claimed.contains(&key.id) {
-            // It came for no caller, or what is reported here is over already; the lock says which.
-            self.step(state, |core, cx| {
-                core.look_for_leftover(cx, resource, key, None, None);
-            });
+            Effect::Report(report) => after.reports.push(report),
         }
     }
 
@@ -288,6 +262,17 @@ impl Agent {
             StoreCall::GetLock(resource) => within(limit, locks.get(&resource))
                 .await
                 .map(|found| Answer::Lock(found.map(Box::new))),
+            StoreCall::GetLockWithRevision(resource) => {
+                within(limit, locks.get_with_revision(&resource))
+                    .await
+                    .map(|found| Answer::LockWithRevision(Box::new(found)))
+            }
+            StoreCall::CreateLock(resource) => {
+                within(limit, locks.create(&resource)).await.map(lock)
+            }
+            StoreCall::JoinLock(current, waiter) => {
+                within(limit, locks.join(&current, &waiter)).await.map(lock)
+            }
             StoreCall::UpdateLock(current, next) => {
                 let written = within(limit, locks.update(&current, &next)).await;
                 written.map(lock)

@@ -173,16 +173,4 @@ impl Agent {
             kept: false,
         }
     }
-
-    /// Waits until a moment, or the agent's end.
-    pub(super) async fn until_or_stop(&self, until: Moment) {
-        // Timers only wake.
-        while self.now() < until && !self.0.stop.is_cancelled() {
-            tokio::select! {
-                biased;
-                () = self.0.stop.cancelled() => {}
-                () = self.sleep_until(until) => {}
-            }
-        }
-    }
 }

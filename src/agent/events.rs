@@ -27,7 +27,7 @@ use super::{AcquireError, Agent, HolderView, LeaseError, LeaseView, TooManyStrea
 /// Something that an app is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
-    /// Somebody else has the lock, and the caller waits in line for it.
+    /// Another has the lock, and the caller waits for it.
     Waiting {
         /// What it waits for.
         resource: Resource,

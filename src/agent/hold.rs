@@ -1,12 +1,11 @@
-//! A lock that is held for as long as a connection: the caller waits in line without a limit, has
-//! a lease that no silence ends, and releases it by going away.
+//! A lock that is held for as long as a connection: the caller waits without a limit, has a lease that
+//! no silence ends, and releases it by closing the connection.
 //!
 //! The release is at once, but where readers of an election were told of the lease (`election`). The end of
 //! `maxHoldSeconds` is fixed: no event claims validity beyond it, and the app is asked to release before.
 //!
-//! What it does not do: take the lock (the line does). Invariant: from the moment that the lease is
-//! taken out of the line, a guard stands for it; dropping the [`Hold`] at any time leaves the line
-//! or starts the release.
+//! The core acquires the lock. Invariant: from the moment that the lease is answered, a guard has it;
+//! dropping the [`Hold`] at any time hangs up or starts the release.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -28,7 +27,7 @@ pub struct Hold {
 }
 
 enum Stage {
-    /// In line.
+    /// Waiting.
     Waiting(Waiting),
     /// The lease is had. Its events come before its guard: they are dropped in this order.
     Holding(LeaseEvents, Guard),
@@ -39,7 +38,7 @@ enum Stage {
 }
 
 struct Waiting {
-    /// What stands in line; dropping it is going away.
+    /// The call; dropping it is hanging up.
     acquiring: Acquiring,
     /// When the next event is due.
     due: Moment,
@@ -90,11 +89,9 @@ impl Agent {
         Ok(hold)
     }
 
-    /// Who has a lock that some line waits for, and how many wait; none while that is not known.
+    /// Who has a lock that callers wait for, and how many wait; none while that is not known.
     fn outlook_of(&self, resource: &Resource) -> Option<Acquired> {
-        let state = self.state();
-        let last = state.lines.get(resource)?.last.clone()?;
-        last.ok()
+        self.state().core.acquiring.held(resource).cloned()
     }
 }
 
@@ -134,8 +131,8 @@ impl Hold {
     /// Waits until it is known what the first event is.
     async fn begin(&mut self) -> Result<(), AcquireError> {
         while let Stage::Waiting(waiting) = &mut self.stage {
-            // Made before the line is asked: what it hears in between is not missed.
-            let heard = self.agent.0.lines_heard.notified();
+            // Made before the core is asked, so no change in between is missed.
+            let heard = self.agent.0.outlook_changed.notified();
             if self.agent.outlook_of(&self.resource).is_some() {
                 return Ok(());
             }
@@ -148,7 +145,7 @@ impl Hold {
         self.take_failure().map_or(Ok(()), Err)
     }
 
-    /// The line has answered. No await comes between its answer and the guard.
+    /// The core has answered. No await comes between its answer and the guard.
     fn stop_waiting(&mut self, outcome: Result<Acquired, AcquireError>) {
         let Stage::Waiting(waiting) = std::mem::replace(&mut self.stage, Stage::Over) else {
             return;

@@ -9,8 +9,8 @@ use crate::protocol::ids::LeaseId;
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
+use super::acquire::Answered;
 use super::core::answers;
-use super::core::effect::Reply;
 use super::core::history::End;
 use super::core::leases::{EndedBy, Leases};
 use super::{Agent, LeaseError, LeaseView, Released};
@@ -39,11 +39,6 @@ impl Agent {
     /// [`LeaseError`] when the lease is unknown, released or lost.
     pub fn lease(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
         self.ask(lease, |leases| answers::read(leases, lease, arrived))
-    }
-
-    /// The answer to a repeated request: the same lease, and from here on an app believes in it.
-    pub(super) fn replay(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
-        self.ask(lease, |leases| answers::replay(leases, lease, arrived))
     }
 
     /// Ends a lease at its app's word.
@@ -96,17 +91,6 @@ impl Agent {
         }
     }
 
-    /// Releases a lease whose caller hung up, unless a repetition of its request was answered
-    /// with it: then an app believes in it.
-    pub(super) fn release_undelivered(&self, lease: &LeaseId) {
-        if self.has_left() {
-            return;
-        }
-        if let (true, _) = self.end(lease, EndedBy::HangUp) {
-            tracing::info!(leaseId = %lease, "caller disconnected; lease released");
-        }
-    }
-
     /// Ends a lease whose connection ended. One that is over already needs no end.
     pub(super) fn release_hung_up(&self, lease: &LeaseId) {
         // The end of this process closes connections whose apps go on.
@@ -119,7 +103,7 @@ impl Agent {
     }
 
     /// Ends a lease. Returns whether that has begun now, and what receives the answer when it is done.
-    pub(super) fn end(&self, lease: &LeaseId, by: EndedBy) -> (bool, oneshot::Receiver<Reply>) {
+    pub(super) fn end(&self, lease: &LeaseId, by: EndedBy) -> (bool, oneshot::Receiver<Answered>) {
         self.with_state(|state| {
             let (request, ended) = state.expect_reply();
             let has_begun = self.step(state, |core, cx| core.leases(cx).end(lease, by, request));

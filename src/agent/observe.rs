@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::protocol::lock::Grant;
+use crate::protocol::observed::Sight;
 use crate::store::{StoreError, within};
 
 use super::{Agent, CALL_LIMIT};
@@ -34,7 +35,16 @@ impl Agent {
             }
         }
         for grant in grants.values() {
-            self.fate_of(&grant.holder, grant.acquired_at).await?;
+            let holder = grant.holder.key();
+            let read = within(CALL_LIMIT, self.0.sessions.get(&holder.id)).await?;
+            let read = read.filter(|stored| stored.value.key() == holder);
+            let sight = match read {
+                None => Sight::Missing,
+                Some(stored) if stored.value.revoked.is_some() => Sight::Revoked,
+                Some(stored) => Sight::Version(stored.version),
+            };
+            let now = self.now();
+            self.state().core.peers.observe(&holder, sight, now);
         }
         Ok(())
     }

@@ -9,8 +9,10 @@ use crate::protocol::lock::{Lock, TokenCheck};
 use crate::protocol::token::Token;
 use crate::store::{StoreError, Stored, within};
 
+use super::core::reply::holder_view;
+use super::core::session::Live;
 use super::core::{SeenAtSend, observed};
-use super::take::holder_view;
+use super::state::State;
 use super::{Agent, CALL_LIMIT, LockPage, LockView, QueryError, Verified};
 
 /// How many pages of the store one call reads in search of the first match.
@@ -94,6 +96,27 @@ impl Agent {
         Ok(verified)
     }
 
+    /// Reads a lock, and lets the core know what that shows.
+    pub(super) async fn read_lock(
+        &self,
+        resource: &Resource,
+    ) -> Result<Option<Stored<Lock>>, StoreError> {
+        let asked_at = self.now();
+        let stored = within(CALL_LIMIT, self.0.locks.get(resource)).await?;
+        self.with_state(|state| {
+            state
+                .elections
+                .record_read(resource, asked_at, stored.as_ref());
+            if let Some(stored) = &stored {
+                self.step(state, |core, cx| {
+                    core.observe_revision(cx, stored.version);
+                    observed::read(&mut core.leases(cx), stored);
+                });
+            }
+        });
+        Ok(stored)
+    }
+
     fn judge(&self, stored: &Stored<Lock>, token: Token) -> Verified {
         let lock = &stored.value;
         let latest = lock.token;
@@ -132,6 +155,14 @@ impl Agent {
     /// write that is answered while the list is in flight may well be newer than it.
     pub(super) fn seen_before_list(&self) -> SeenAtSend {
         self.state().core.seen_at_send()
+    }
+}
+
+impl State {
+    /// How many wait for a lock, as far as is known here.
+    fn waiting_for(&self, lock: &Lock) -> usize {
+        let own = self.session().map(Live::key);
+        self.core.acquiring.waiting_for(lock, own.as_ref())
     }
 }
 

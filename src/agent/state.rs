@@ -1,35 +1,29 @@
 //! What the agent remembers, and the bounds on it. No I/O and no decisions: those are made by the
 //! modules beside it, under the one mutex.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::DropGuard;
 
-use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::time::Moment;
-use crate::protocol::token::Revision;
 
+use super::acquire::Answered;
 use super::core::Core;
-use super::core::effect::{CallId, Reply};
-use super::core::history::RequestKey;
+use super::core::effect::CallId;
 use super::core::session::Live;
 use super::election::Elections;
 use super::events::Streams;
 use super::journal::Writer;
 use super::journal::record::SessionRecord;
-use super::line::Line;
 use super::resume::Left;
-
-/// How many unknown own grants are remembered; a forgotten one is found again.
-const SUSPECTS_MAX: usize = 1_000;
 
 /// Everything the agent remembers.
 pub(super) struct State {
     /// What decides about the session, and what was observed of the store.
     pub(super) core: Core,
     /// Those who wait for an answer of the core.
-    pub(super) replies: BTreeMap<CallId, oneshot::Sender<Reply>>,
+    pub(super) replies: BTreeMap<CallId, oneshot::Sender<Answered>>,
     /// The last request to the core.
     pub(super) last_call: u64,
     /// Closes the watch that is open.
@@ -42,38 +36,12 @@ pub(super) struct State {
     pub(super) next_timer: Moment,
     /// The agent has stopped and left promised leases to their session.
     pub(super) has_left: bool,
-    /// How many attempts are under way: one for each try, and one for each line.
-    pub(super) in_flight: usize,
-    /// The grants that they are for.
-    pub(super) claimed: BTreeSet<GrantId>,
-    /// The same by lock.
-    pub(super) under_way: BTreeMap<Resource, UnderWay>,
-    /// The requests with an id that are under way.
-    pub(super) asked: BTreeSet<RequestKey>,
-    /// Who waits, by lock.
-    pub(super) lines: BTreeMap<Resource, Line>,
     /// The streams of events that are open.
     pub(super) streams: Streams,
-    /// How many wait in all lines.
-    pub(super) waiting: usize,
-    /// The last ticket that a caller in some line was given.
-    pub(super) last_ticket: u64,
-    /// Own grants that a read showed and that nobody here knew.
-    suspects: BTreeSet<GrantId>,
-    /// When the last attempt or wait ended; `core.own` has the same of leases.
+    /// When the resumption ended.
     pub(super) idle_since: Moment,
     /// Who was told of the leads that leases are, and what the store said of others'.
     pub(super) elections: Elections,
-}
-
-/// The attempts under way at one lock.
-#[derive(Default)]
-pub(super) struct UnderWay {
-    /// How many there are.
-    pub(super) attempts: usize,
-    /// The revision at which the watch told that our session does not hold the lock. A grant that
-    /// was had before ended before its lease was made.
-    pub(super) gone_at: Option<Revision>,
 }
 
 impl State {
@@ -88,15 +56,7 @@ impl State {
             resuming: None,
             next_timer: Moment::default(),
             has_left: false,
-            in_flight: 0,
-            claimed: BTreeSet::new(),
-            under_way: BTreeMap::new(),
-            asked: BTreeSet::new(),
-            lines: BTreeMap::new(),
             streams: Streams::default(),
-            waiting: 0,
-            last_ticket: 0,
-            suspects: BTreeSet::new(),
             idle_since: Moment::default(),
             elections: Elections::default(),
         }
@@ -112,16 +72,8 @@ impl State {
         self.core.is_draining()
     }
 
-    /// Notes an own grant that nobody here knows; says whether it was noted before.
-    pub(super) fn suspected_before(&mut self, grant: &GrantId) -> bool {
-        if self.suspects.len() >= SUSPECTS_MAX {
-            self.suspects.clear();
-        }
-        !self.suspects.insert(grant.clone())
-    }
-
     /// A request to the core, and what receives its answer.
-    pub(super) fn expect_reply(&mut self) -> (CallId, oneshot::Receiver<Reply>) {
+    pub(super) fn expect_reply(&mut self) -> (CallId, oneshot::Receiver<Answered>) {
         let (reply, receiver) = oneshot::channel();
         self.last_call += 1;
         let call = CallId(self.last_call);
@@ -131,7 +83,7 @@ impl State {
 
     /// How much is held or under way; what the bound on leases counts.
     pub(super) fn load(&self) -> usize {
-        self.core.own.len() + self.in_flight + self.core.releases.len() + self.waiting
+        self.core.own.len() + self.core.acquiring.len() + self.core.releases.len()
     }
 
     /// How much of that is left where only promised leases are: these, and the grants that are not given
@@ -140,7 +92,7 @@ impl State {
         self.core.own.len() + self.core.releases.held_back()
     }
 
-    /// Whether nothing needs the session: no lease, no kept grant, no attempt, no caller in line,
+    /// Whether nothing needs the session: no lease, no warm grant, no caller, no claim,
     /// no release under way.
     pub(super) fn is_idle(&self) -> bool {
         self.load() == 0 && self.core.own.warm_len() == 0
@@ -148,7 +100,9 @@ impl State {
 
     /// Since when that is so.
     pub(super) fn idle_since(&self) -> Option<Moment> {
-        let since = self.idle_since.max(self.core.own.idle_since);
+        let core = &self.core;
+        let since = self.idle_since.max(core.own.idle_since);
+        let since = since.max(core.acquiring.idle_since);
         self.is_idle().then_some(since)
     }
 

@@ -37,10 +37,10 @@ pub struct AcquireRequest {
     pub life: Life,
     /// What the app says of itself, for people.
     pub metadata: BTreeMap<String, String>,
-    /// How long to wait in line for it; zero is one try.
+    /// How long to wait for it; zero is one try.
     pub wait: Duration,
-    /// Whether its place in the queue of an election is before those that are not preferred. A line
-    /// of one pod has the place that its first caller asks for.
+    /// Whether its entry in the queue of an election is before those that are not preferred. The one
+    /// entry of a pod is as its first caller asks.
     pub preferred: bool,
     /// How long the grant is kept after the lease, in case the app comes back; zero is not at all.
     pub keep: Duration,
@@ -132,7 +132,7 @@ pub enum AcquireError {
         /// The bound.
         limit: usize,
     },
-    /// As many callers stand in line as may.
+    /// As many callers wait as may.
     #[error("{limit} callers of this agent wait for locks, the maximum")]
     TooManyWaiting {
         /// The bound.

@@ -30,7 +30,7 @@ use leasehold::protocol::lease::Loss;
 use leasehold::protocol::session::{PodRef, RevokeReason};
 use leasehold::protocol::time::Moment;
 
-use crate::memory_store::MemoryStore;
+use crate::memory_store::{Call, Half, MemoryStore};
 use crate::paused_clock::PausedClock;
 
 fn pod_ref(name: &str) -> PodRef {
@@ -322,11 +322,16 @@ async fn hang_up_does_not_release_the_lease_of_a_repeated_request() {
 async fn a_caller_that_hangs_up_leaves_no_grant() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
+    let gate = store.hold(Call::UpdateLock, Half::Answer);
     {
         let hung_up = pod.acquire("r");
         tokio::pin!(hung_up);
-        assert!(futures::poll!(hung_up).is_pending());
+        while gate.arrived() == 0 {
+            assert!(futures::poll!(&mut hung_up).is_pending());
+            tokio::task::yield_now().await;
+        }
     }
+    gate.open();
     eventually("the lock was taken and is free again", || {
         store
             .lock("r")
@@ -393,10 +398,10 @@ async fn lease_is_lost_as_soon_as_its_lock_is_seen_deleted() {
     assert!(pod.lease("r").await.token > lease.token);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn late_grant_without_a_caller_is_released_and_not_served() {
     let store = MemoryStore::default();
-    let pod = Pod::new("a", &store, |_| {});
+    let pod = Pod::in_paused_time("a", &store);
     let other = pod.lease("other").await;
     let first = pod.lease("r").await;
     let grant = store.lock("r").unwrap().grant.unwrap();

@@ -113,9 +113,17 @@ impl Sidecar {
         format!("/v1/locks/{}", acquired.body["leaseId"].as_str().unwrap())
     }
 
-    /// From now on the store answers matching calls with an error. Each such call takes a second,
-    /// so that retries end.
+    /// From now on the store answers matching calls with an error, and time passes. Each such call takes a
+    /// second, so that retries end.
     fn fail_slowly(&self, failing: impl Fn(Call) -> bool + Send + 'static, error: StoreError) {
+        let (clock, stop) = (self.clock.clone(), self.stop.clone());
+        tokio::spawn(async move {
+            let tick = Duration::from_millis(10);
+            while !stop.is_cancelled() {
+                tokio::time::sleep(tick).await;
+                clock.advance(tick);
+            }
+        });
         let clock = self.clock.clone();
         self.store.on_call(move |call| {
             failing(call).then(|| {

@@ -56,15 +56,19 @@ pub(in crate::agent) fn replay(
     lease: &LeaseId,
     arrived: Moment,
 ) -> Result<LeaseView, LeaseError> {
-    tell(leases, lease, arrived, |held, now, deadline| {
-        held.replayed = true;
+    let view = tell(leases, lease, arrived, |held, now, deadline| {
         match held.life {
             Life::Ttl(ttl) => held.lease.tell(arrived, now, ttl, deadline),
             Life::Connection { .. } | Life::Campaign => {
                 held.lease.tell_again(arrived, now, deadline)
             }
         }
-    })
+    })?;
+    if let Some(held) = leases.own.lease_mut(lease) {
+        held.replayed = true;
+        held.unheard_until = None;
+    }
+    Ok(view)
 }
 
 /// Returns what a lease has left. The question is no sign that its app lives.

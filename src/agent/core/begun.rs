@@ -178,6 +178,7 @@ fn serve(
         replayed: false,
         readers_until: Moment::default(),
         closing: None,
+        unheard_until: None,
     }
 }
 

@@ -1,13 +1,13 @@
 //! What goes into the core and what comes out of it.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::agent::AcquireError;
+use crate::agent::{AcquireError, AcquireRequest, Acquired};
 use crate::protocol::ids::{LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
-use crate::protocol::object::{LockEvent, Page, StoreError, Stored};
+use crate::protocol::object::{LockAtRevision, LockEvent, Page, StoreError, Stored};
+use crate::protocol::queue::Waiter;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, StoreWentBack};
@@ -37,14 +37,12 @@ impl WatchId {
 /// What happened.
 #[derive(Clone, Debug)]
 pub(in crate::agent) enum Input {
-    /// A lock needs a session with at least half of its TTL left. `listed` is the store's revision,
-    /// if a consistent list has just returned it. Answered with `Reply::Session`.
-    NeedSession {
-        /// Names the request.
-        call: CallId,
-        /// The revision of that list.
-        listed: Option<Revision>,
-    },
+    /// A request for a lock, which arrived at this moment. Answered with `Reply::Acquired`.
+    Acquire(CallId, Box<AcquireRequest>, Moment),
+    /// The client of a call for a lock hung up before that was answered. Answered with `Reply::Done`.
+    HangUp(CallId),
+    /// No client received the answer with this lease.
+    Undelivered(LeaseId),
     /// The agent takes no new leases.
     Drain,
     /// End the session. Answered with `Reply::Done` once the attempt has ended, successful or not.
@@ -55,8 +53,6 @@ pub(in crate::agent) enum Input {
     Answer(OpId, Answer),
     /// Something about a watch.
     Watch(WatchId, WatchInput),
-    /// A read showed a write of this revision, which the watch should have reported.
-    WatchLate(Revision),
     /// The moment of `poll_timeout` may have come.
     Timer,
 }
@@ -81,6 +77,8 @@ pub(in crate::agent) enum Answer {
     Session(Option<Box<Stored<Session>>>),
     /// A lock, as it was read or written; `None` if a read found none.
     Lock(Option<Box<Stored<Lock>>>),
+    /// A lock, with the store's revision at which it was read.
+    LockWithRevision(Box<LockAtRevision>),
     /// A page of locks.
     Page(Box<Page<Lock>>),
     /// No answer, or an error.
@@ -95,7 +93,9 @@ impl Answer {
         match self {
             Self::Session(session) => Ok(session),
             Self::Failed(error) => Err(error),
-            Self::Lock(_) | Self::Page(_) | Self::WentBack(_) => Err(StoreError::no_result()),
+            Self::Lock(_) | Self::LockWithRevision(_) | Self::Page(_) | Self::WentBack(_) => {
+                Err(StoreError::no_result())
+            }
         }
     }
 
@@ -104,7 +104,9 @@ impl Answer {
         match self {
             Self::Lock(lock) => Ok(lock),
             Self::Failed(error) => Err(error),
-            Self::Session(_) | Self::Page(_) | Self::WentBack(_) => Err(StoreError::no_result()),
+            Self::Session(_) | Self::LockWithRevision(_) | Self::Page(_) | Self::WentBack(_) => {
+                Err(StoreError::no_result())
+            }
         }
     }
 
@@ -114,7 +116,9 @@ impl Answer {
             Self::Page(page) => Ok(page),
             Self::WentBack(error) => Err(error.into()),
             Self::Failed(error) => Err(error.into()),
-            Self::Session(_) | Self::Lock(_) => Err(StoreError::no_result().into()),
+            Self::Session(_) | Self::Lock(_) | Self::LockWithRevision(_) => {
+                Err(StoreError::no_result().into())
+            }
         }
     }
 }
@@ -141,24 +145,16 @@ pub(in crate::agent) enum Effect {
     Reply(CallId, Reply),
     /// Wake the streams of events, which then check what is true.
     WakeStreams,
-    /// Wake the callers that wait for the end of a lease or a claim.
-    WakeCallers,
-    /// Wake the callers that wait for this lock.
-    WakeWaiters(Resource),
-    /// Wake all callers that wait: the session was lost, and with it every queue entry.
-    WakeAllWaiters,
+    /// A lease, a claim, a release or a leftover ended: wake whoever waits for that.
+    SomethingEnded,
+    /// More is known of a lock that callers wait for.
+    OutlookChanged,
     /// A lease is over, or it is known why: wake its streams.
     LeaseOver(LeaseId),
     /// A lock was read, by a read that was sent at this moment.
     LockRead(Resource, Moment, Option<Box<Stored<Lock>>>),
     /// A lease of an election's lock began or ended at this moment.
     LeadChanged(Resource, Moment),
-    /// The session holds this lock by a grant that the core does not know.
-    UnknownGrant(Box<Stored<Lock>>),
-    /// At this revision the session did not hold a lock.
-    NotHeld(Resource, Revision),
-    /// At this revision the session held only these locks.
-    OnlyHeld(BTreeSet<Resource>, Revision),
     /// Log or count something.
     Report(Report),
 }
@@ -174,6 +170,12 @@ pub(in crate::agent) enum StoreCall {
     UpdateSession(Box<Stored<Session>>, Box<Session>),
     /// Read a lock.
     GetLock(Resource),
+    /// Read a lock together with the store's revision.
+    GetLockWithRevision(Resource),
+    /// Create a lock.
+    CreateLock(Resource),
+    /// Add an entry to the queue of a lock, as it was read.
+    JoinLock(Box<Stored<Lock>>, Box<Waiter>),
     /// Write a lock, if it is still at the version that was read.
     UpdateLock(Box<Stored<Lock>>, Box<Lock>),
     /// List one lock, for the store's revision.
@@ -222,8 +224,8 @@ pub(in crate::agent) enum WatchCommand {
 /// The answer to a request.
 #[derive(Clone, Debug)]
 pub(in crate::agent) enum Reply {
-    /// The session to acquire with.
-    Session(Result<SessionId, AcquireError>),
+    /// What a request for a lock led to.
+    Acquired(Box<Result<Acquired, AcquireError>>),
     /// It is done.
     Done,
 }

@@ -26,8 +26,6 @@ pub(in crate::agent) struct Cx<'a> {
     pub(in crate::agent) rng: &'a mut dyn Rng,
     /// Since when no lock needs the session; `None` if one does.
     pub(in crate::agent) idle_since: Option<Moment>,
-    /// Returns whether a caller of this agent waits for a lock.
-    pub(in crate::agent) is_awaited: &'a dyn Fn(&Resource) -> bool,
 }
 
 /// What a machine works with: the context of the input, and what all machines share.
@@ -36,7 +34,6 @@ pub(super) struct Env<'a> {
     pub(super) wall: WallTime,
     pub(super) rng: &'a mut dyn Rng,
     pub(super) idle_since: Option<Moment>,
-    pub(super) is_awaited: &'a dyn Fn(&Resource) -> bool,
     pub(super) out: &'a mut Outbox,
     pub(super) horizon: &'a mut Horizon,
 }
@@ -48,7 +45,6 @@ impl<'a> Env<'a> {
             wall: cx.wall,
             rng: &mut *cx.rng,
             idle_since: cx.idle_since,
-            is_awaited: cx.is_awaited,
             out,
             horizon,
         }
@@ -68,7 +64,9 @@ impl<'a> Env<'a> {
         not_after: Option<Moment>,
     ) -> OpId {
         let reads = match &call {
-            StoreCall::GetLock(resource) => Some(resource.clone()),
+            StoreCall::GetLock(resource) | StoreCall::GetLockWithRevision(resource) => {
+                Some(resource.clone())
+            }
             _ => None,
         };
         let in_flight = InFlight {
@@ -88,7 +86,7 @@ impl<'a> Env<'a> {
 }
 
 /// The machine that a call belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Machine {
     Session,
     Ending,
@@ -97,6 +95,7 @@ pub(super) enum Machine {
     Release(GrantId),
     Leftover(GrantId),
     Lost(LeaseId),
+    Claim(Resource),
 }
 
 /// The effects that the driver has not taken yet, and the calls that are in flight.
@@ -105,7 +104,8 @@ pub(super) struct Outbox {
     effects: VecDeque<Effect>,
     /// One waking after a step is enough, however many leases have ended in it.
     wakes_streams: bool,
-    wakes_callers: bool,
+    something_ended: bool,
+    outlook_changed: bool,
     in_flight: BTreeMap<OpId, InFlight>,
     /// No call is overdue before this.
     next_overdue: Option<Moment>,
@@ -125,17 +125,24 @@ pub(super) struct InFlight {
     overdue_at: Moment,
 }
 
+impl InFlight {
+    pub(super) const fn is_of_a_claim(&self) -> bool {
+        matches!(self.machine, Machine::Claim(_))
+    }
+}
+
 impl Outbox {
     pub(super) fn push(&mut self, effect: Effect) {
         match effect {
             Effect::WakeStreams => self.wakes_streams = true,
-            Effect::WakeCallers => self.wakes_callers = true,
+            Effect::SomethingEnded => self.something_ended = true,
+            Effect::OutlookChanged => self.outlook_changed = true,
             effect => self.effects.push_back(effect),
         }
     }
 
-    pub(super) fn report(&mut self, report: Report) {
-        self.push(Effect::Report(report));
+    pub(super) fn report(&mut self, report: impl Into<Report>) {
+        self.push(Effect::Report(report.into()));
     }
 
     fn call(
@@ -167,7 +174,10 @@ impl Outbox {
         if std::mem::take(&mut self.wakes_streams) {
             return Some(Effect::WakeStreams);
         }
-        std::mem::take(&mut self.wakes_callers).then_some(Effect::WakeCallers)
+        if std::mem::take(&mut self.outlook_changed) {
+            return Some(Effect::OutlookChanged);
+        }
+        std::mem::take(&mut self.something_ended).then_some(Effect::SomethingEnded)
     }
 
     /// Returns the call that is answered, once.
@@ -197,6 +207,24 @@ impl Outbox {
             self.next_overdue = calls.map(|call| call.overdue_at).min();
         }
         overdue
+    }
+
+    /// Asserts that no machine has two calls in flight.
+    #[cfg(test)]
+    pub(super) fn assert_one_call_each(&self) {
+        let machines = self.in_flight.values().map(|call| &call.machine);
+        // A session that is ended leaves its call to the ending, and several sessions may be ending.
+        let of_sessions = [&Machine::Session, &Machine::Ending];
+        let machines = machines.filter(|machine| !of_sessions.contains(machine));
+        let mut machines: Vec<_> = machines.collect();
+        let calls = machines.len();
+        machines.sort();
+        machines.dedup();
+        assert_eq!(
+            machines.len(),
+            calls,
+            "two calls of one machine: {machines:?}"
+        );
     }
 
     /// Returns when a call may be overdue.

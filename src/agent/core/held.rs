@@ -56,6 +56,8 @@ pub(in crate::agent) struct Held {
     /// Its app has ended it, and only its readers' time is not over yet: the requests to answer
     /// then. No answer and no stream shows it any more.
     pub(in crate::agent) closing: Option<Vec<CallId>>,
+    /// No client received it: until when it is kept for a repetition of its request.
+    pub(in crate::agent) unheard_until: Option<Moment>,
 }
 
 impl Held {
@@ -99,10 +101,12 @@ impl Held {
     /// Returns when it ends, if nothing extends it and its session lives.
     pub(super) fn ends_at(&self) -> Moment {
         // Its readers were promised no more than its app was.
-        match &self.closing {
+        let ends_at = match &self.closing {
             Some(_) => self.readers_until,
             None => self.lease.gives_up_at(),
-        }
+        };
+        self.unheard_until
+            .map_or(ends_at, |until| until.min(ends_at))
     }
 
     /// Lets the lease live as it was requested. Returns what its app is told first.

@@ -9,24 +9,32 @@
 //! incident. `grant_gone`: another's, or no object. `store_restored`: whatever the backup had.
 //! `agent_restarted`: the lock is released when the old deadline has passed, or taken over.
 
+use std::collections::BTreeSet;
+
 use crate::agent::Life;
 use crate::protocol::election::is_election;
 use crate::protocol::ids::{LeaseId, Resource, SessionId};
+use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
+use super::acquiring::Acquiring;
 use super::earlier::EarlierPromise;
 use super::effect::{CallId, Effect, Record, Reply};
 use super::env::Env;
+use super::free_locks::FreeLocks;
 use super::held::Held;
 use super::history::{End, History};
+use super::leftover::Uncertain;
 use super::own::Own;
+use super::peers::Peers;
 use super::release::{REFUSED_FOR, ReleaseOf};
 use super::releases::{self, Releases};
-use super::report::Report;
+use super::report::{ClaimReport, Report};
 use super::session::SessionMachine;
 use super::summary::Summary;
 use super::warm::{KeptFor, Warm};
+use super::watching::Watching;
 
 /// How many warm grants an agent keeps; the next one is released at once.
 const WARM_MAX: usize = 1_000;
@@ -37,6 +45,13 @@ pub(in crate::agent) struct Leases<'a> {
     pub(super) history: &'a mut History,
     pub(super) releases: &'a mut Releases,
     pub(super) session: &'a mut SessionMachine,
+    /// What callers want.
+    pub(super) acquiring: &'a mut Acquiring,
+    pub(super) peers: &'a mut Peers,
+    pub(super) free_locks: &'a mut FreeLocks,
+    /// Locks whose callers may have something to do.
+    pub(super) changed: &'a mut BTreeSet<Resource>,
+    pub(super) watching: &'a mut Watching,
     pub(super) env: Env<'a>,
 }
 
@@ -62,7 +77,7 @@ impl Leases<'_> {
     /// not if there is no such lease, if that has begun before, or if an app was promised it.
     pub(in crate::agent) fn end(&mut self, lease: &LeaseId, by: EndedBy, request: CallId) -> bool {
         self.end_by_clock(lease);
-        let has_begun = self.begin_end(lease, by, request);
+        let has_begun = self.end_by(lease, by, Some(request));
         if !has_begun {
             self.answer(vec![request]);
         }
@@ -100,11 +115,35 @@ impl Leases<'_> {
         }
     }
 
+    /// Ends a lease that no client received, unless a repetition of its request was answered with it.
+    pub(super) fn end_unheard(&mut self, lease: &LeaseId) {
+        if let Some(held) = self.own.lease_mut(lease) {
+            held.unheard_until = None;
+        }
+        if self.end_by(lease, EndedBy::HangUp, None) {
+            self.env
+                .out
+                .report(ClaimReport::LeaseUndelivered(lease.clone()));
+        }
+    }
+
     /// Ends the lease of a resource, if the clock has ended it.
     pub(in crate::agent) fn end_if_over(&mut self, resource: &Resource) {
         if let Some(lease) = self.own.held(resource).map(|held| held.lease.id.clone()) {
             self.end_by_clock(&lease);
         }
+    }
+
+    /// Looks for what the store may have for a claim that no caller needs any more.
+    pub(super) fn look_for_leftover(
+        &mut self,
+        resource: &Resource,
+        grant: GrantKey,
+        uncertain: Option<Uncertain>,
+    ) {
+        let resource = resource.clone();
+        self.releases
+            .look_for_leftover(resource, grant, uncertain, &mut self.env);
     }
 
     /// Releases the warm grant of a resource whose last caller is gone, if it was kept for callers or
@@ -248,6 +287,9 @@ impl Leases<'_> {
             return;
         };
         let now = self.env.now;
+        if held.unheard_until.is_some_and(|until| now >= until) {
+            return self.end_unheard(lease);
+        }
         if held.closing.is_some() {
             if now >= held.readers_until {
                 self.end_now(lease, EndedBy::App, None);
@@ -268,7 +310,7 @@ impl Leases<'_> {
         }
     }
 
-    fn begin_end(&mut self, lease: &LeaseId, by: EndedBy, request: CallId) -> bool {
+    fn end_by(&mut self, lease: &LeaseId, by: EndedBy, request: Option<CallId>) -> bool {
         let now = self.env.now;
         let Some(held) = self.own.lease_mut(lease) else {
             return false;
@@ -280,7 +322,7 @@ impl Leases<'_> {
             if held.closing.is_none() {
                 self.own.record_stopped(lease.clone());
             }
-            return self.end_now(lease, by, Some(request));
+            return self.end_now(lease, by, request);
         }
         if by == EndedBy::HangUp && held.replayed {
             return false;
@@ -300,12 +342,12 @@ impl Leases<'_> {
             self.history.forget_answer(&key);
         }
         if !has_readers {
-            return self.end_now(lease, by, Some(request));
+            return self.end_now(lease, by, request);
         }
         self.close(lease);
         let held = self.own.lease_mut(lease);
         if let Some(calls) = held.and_then(|held| held.closing.as_mut()) {
-            calls.push(request);
+            calls.extend(request);
         }
         true
     }
@@ -381,7 +423,7 @@ impl Leases<'_> {
         // A term may last for days: it goes to the first waiter in the queue, and under its own name.
         let is_for_caller = !is_election(resource)
             && !held.share.is_used_up(now)
-            && (self.env.is_awaited)(resource);
+            && self.acquiring.is_awaited(resource, now);
         is_for_caller.then_some(KeptFor::Caller)
     }
 
@@ -392,9 +434,9 @@ impl Leases<'_> {
         let held = self.own.remove(lease, self.env.now)?;
         let resource = held.stored.value.resource.clone();
         self.lead_changed(&resource);
-        self.env.out.push(Effect::WakeWaiters(resource));
+        self.changed.insert(resource);
         self.env.out.push(Effect::LeaseOver(lease.clone()));
-        self.env.out.push(Effect::WakeCallers);
+        self.env.out.push(Effect::SomethingEnded);
         let request = held.request.clone();
         if let Some(request) = &request {
             self.history.answer_ended(request);

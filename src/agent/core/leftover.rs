@@ -12,11 +12,11 @@ use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
-use super::effect::{Answer, CallId, Effect, OpId, Reply, StoreCall};
+use super::effect::{Answer, OpId, StoreCall};
 use super::env::{Env, Machine};
 use super::limits::CALL_LIMIT;
 use super::release::ReleaseOf;
-use super::report::Report;
+use super::report::ClaimReport;
 
 /// How long a write may still be applied after its time limit: the API server ends a
 /// request after 60 s, and a proxy on the way may keep it as long again.
@@ -29,12 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(in crate::agent) enum Uncertain {
     /// A compare-and-swap on this version: once the lock has another, it cannot be applied.
     Swap(Revision),
-    /// A join. It can be applied to any version.
-    Join {
-        /// Whether another was sent since. An entry that exists may then be the later one's, and the
-        /// first can still be applied.
-        again: bool,
-    },
+    /// A join. It can be applied to any version, and a proxy may repeat it.
+    Join,
 }
 
 /// What the store may have for a claim.
@@ -46,7 +42,6 @@ pub(super) struct Leftover {
     step: Step,
     failures: u32,
     give_up_at: Moment,
-    calls: Vec<CallId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +56,8 @@ enum Step {
 pub(super) enum Outcome {
     /// The store has nothing for the claim, and will not.
     Nothing,
-    /// The store has its grant, which is to be released; with the requests to answer then.
-    Granted(Box<ReleaseOf>, Vec<CallId>),
+    /// The store has its grant, which is to be released.
+    Granted(Box<ReleaseOf>),
 }
 
 impl Leftover {
@@ -79,27 +74,15 @@ impl Leftover {
             step: Step::Pause(now),
             failures: 0,
             give_up_at: now.after(APPLIED_WITHIN),
-            calls: Vec::new(),
         }
     }
 
-    /// Looks for another write as well, and answers a request when done.
-    pub(super) fn join(&mut self, uncertain: Option<Uncertain>, call: Option<CallId>) {
+    /// Looks for another write as well.
+    pub(super) fn join(&mut self, uncertain: Option<Uncertain>) {
         self.uncertain = match (self.uncertain, uncertain) {
-            (Some(Uncertain::Join { .. }), Some(Uncertain::Join { .. })) => {
-                Some(Uncertain::Join { again: true })
-            }
-            (Some(join @ Uncertain::Join { .. }), _) | (_, Some(join @ Uncertain::Join { .. })) => {
-                Some(join)
-            }
+            (Some(Uncertain::Join), _) | (_, Some(Uncertain::Join)) => Some(Uncertain::Join),
             (known, more) => more.or(known),
         };
-        self.calls.extend(call);
-    }
-
-    /// Takes the requests to answer.
-    pub(super) fn into_calls(self) -> Vec<CallId> {
-        self.calls
     }
 
     /// Returns when `timer` has something to do.
@@ -123,16 +106,17 @@ impl Leftover {
         match self.step {
             Step::Reading(reading) if reading == op => match answer.into_lock() {
                 Ok(Some(found)) => self.found(*found, env),
-                Ok(None) => Some(self.finish(env)),
+                Ok(None) => Some(Outcome::Nothing),
                 Err(_) => self.retry(env),
             },
             Step::Leaving(leaving) if leaving == op => match answer.into_lock() {
-                // The entry may be the later join's, and the first still to be applied.
-                Ok(_) if self.uncertain == Some(Uncertain::Join { again: true }) => self.retry(env),
-                Ok(_) => Some(self.finish(env)),
+                // It may be applied once more, or the entry was a later join's.
+                Ok(_) if self.uncertain == Some(Uncertain::Join) => self.retry(env),
+                Ok(_) => Some(Outcome::Nothing),
                 Err(error) => {
                     let resource = self.resource.clone();
-                    env.out.report(Report::LeavingQueueFailed(resource, error));
+                    env.out
+                        .report(ClaimReport::LeavingQueueFailed(resource, error));
                     self.retry(env)
                 }
             },
@@ -151,34 +135,27 @@ impl Leftover {
             return None;
         }
         match self.uncertain {
-            None => Some(self.finish(env)),
-            Some(Uncertain::Swap(on)) if found.version != on => Some(self.finish(env)),
-            Some(Uncertain::Swap(_) | Uncertain::Join { .. }) => self.retry(env),
+            None => Some(Outcome::Nothing),
+            Some(Uncertain::Swap(on)) if found.version != on => Some(Outcome::Nothing),
+            Some(Uncertain::Swap(_) | Uncertain::Join) => self.retry(env),
         }
     }
 
-    fn granted(&mut self, found: Stored<Lock>, env: &mut Env) -> Outcome {
-        let report = Report::GrantWithoutCaller(self.resource.clone(), self.grant.id.clone());
+    fn granted(&self, found: Stored<Lock>, env: &mut Env) -> Outcome {
+        let report = ClaimReport::GrantWithoutCaller(self.resource.clone(), self.grant.id.clone());
         env.out.report(report);
         let what = ReleaseOf::new(self.resource.clone(), self.grant.clone(), Some(found));
-        Outcome::Granted(Box::new(what), std::mem::take(&mut self.calls))
+        Outcome::Granted(Box::new(what))
     }
 
     fn retry(&mut self, env: &mut Env) -> Option<Outcome> {
         let until = env.pause(self.failures, LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
         if until >= self.give_up_at {
-            return Some(self.finish(env));
+            return Some(Outcome::Nothing);
         }
         self.step = Step::Pause(until);
         None
-    }
-
-    fn finish(&mut self, env: &mut Env) -> Outcome {
-        for call in self.calls.drain(..) {
-            env.out.push(Effect::Reply(call, Reply::Done));
-        }
-        Outcome::Nothing
     }
 
     fn machine(&self) -> Machine {

@@ -45,7 +45,7 @@ pub(super) enum Found<'a> {
 /// Takes an event of the watch.
 pub(super) fn event(leases: &mut Leases, event: LockEvent) {
     match event {
-        LockEvent::Held(stored) => held(leases, *stored),
+        LockEvent::Held(stored) => held(leases, &stored),
         LockEvent::Gone { resource, at } => not_held(leases, &resource, at, Found::Unread),
         LockEvent::Bookmark(_) => {}
     }
@@ -64,7 +64,7 @@ pub(super) fn listed(leases: &mut Leases, session: &SessionId, page: Page<Lock>)
         let unreadable = Report::UnreadableLocks(session.clone(), page.unreadable);
         leases.env.out.report(unreadable);
     }
-    for stored in page.items {
+    for stored in &page.items {
         held(leases, stored);
     }
 }
@@ -131,7 +131,7 @@ pub(super) fn explained(leases: &mut Leases, lease: &LeaseId, read: Read) {
     }
     let over = Effect::LeaseOver(lease.clone());
     leases.env.out.push(over);
-    leases.env.out.push(Effect::WakeCallers);
+    leases.env.out.push(Effect::SomethingEnded);
     lose(leases, held, loss);
 }
 
@@ -155,13 +155,13 @@ pub(in crate::agent) fn report_foreign(leases: &mut Leases, resource: &Resource,
 }
 
 /// The session holds this lock.
-fn held(leases: &mut Leases, stored: Stored<Lock>) {
+fn held(leases: &mut Leases, stored: &Stored<Lock>) {
     let Some(key) = stored.value.grant.as_ref().map(Grant::key) else {
         return;
     };
     let resource = stored.value.resource.clone();
     let found = Found::Read(Some(&stored.value));
-    if is_foreign(leases, &stored) {
+    if is_foreign(leases, stored) {
         return not_held(leases, &resource, stored.version, found);
     }
     let served = leases.own.held(&resource).map(Held::key);
@@ -169,21 +169,26 @@ fn held(leases: &mut Leases, stored: Stored<Lock>) {
         // Somebody ended the grant that is served, and this one came after it or before.
         not_held(leases, &resource, stored.version, found);
     }
-    if warm_seen(leases, &stored) || lease_seen(leases, &stored) {
+    if warm_seen(leases, stored) || lease_seen(leases, stored) {
         return;
     }
     forget_warm_before(leases, &resource, stored.version);
-    if !leases.releases.observe(&key.id, &stored) {
-        let unknown = Effect::UnknownGrant(Box::new(stored));
-        leases.env.out.push(unknown);
+    if leases.releases.observe(&key.id, stored) {
+        return;
     }
+    if leases.acquiring.observe(&key.id, stored) {
+        leases.changed.insert(resource);
+        return;
+    }
+    // It came for no caller, or what is reported here is over already; the lock says which.
+    let env = &mut leases.env;
+    leases.releases.look_for_leftover(resource, key, None, env);
 }
 
 /// At this revision our session did not hold the lock: a lease or a warm grant that is older is over.
 /// Somebody else ended it.
 fn not_held(leases: &mut Leases, resource: &Resource, at: Revision, found: Found) {
-    let gone = Effect::NotHeld(resource.clone(), at);
-    leases.env.out.push(gone);
+    leases.acquiring.observe_gone(resource, at);
     lose_before(leases, resource, at, found);
 }
 
@@ -211,7 +216,7 @@ fn missing(leases: &mut Leases, listed: &[Stored<Lock>], at: Revision) {
     for resource in missing {
         lose_before(leases, &resource, at, Found::Unread);
     }
-    leases.env.out.push(Effect::OnlyHeld(own, at));
+    leases.acquiring.observe_only(&own, at);
 }
 
 /// Records a lock as it was seen with a warm grant. Returns whether it was. The grant is released if a
@@ -226,7 +231,7 @@ fn warm_seen(leases: &mut Leases, seen: &Stored<Lock>) -> bool {
     }
     warm.observe(seen, now);
     let is_asked = warm.release_request().is_some();
-    if is_asked || (warm.share.others_wait() && !(leases.env.is_awaited)(resource)) {
+    if is_asked || (warm.share.others_wait() && !leases.acquiring.is_awaited(resource, now)) {
         leases.release_warm(resource);
     }
     true
@@ -262,7 +267,7 @@ fn lease_seen(leases: &mut Leases, seen: &Stored<Lock>) -> bool {
     }
     if others_are_news || is_news {
         // Callers of this pod may have to join the queue from now on.
-        leases.env.out.push(Effect::WakeWaiters(resource.clone()));
+        leases.changed.insert(resource.clone());
     }
     true
 }
@@ -273,8 +278,7 @@ fn forget_warm_before(leases: &mut Leases, resource: &Resource, at: Revision) {
     let warm = leases.own.warm(resource);
     if warm.is_some_and(|warm| warm.stored.version < at) {
         leases.own.take_warm(resource, leases.env.now);
-        let wake = Effect::WakeWaiters(resource.clone());
-        leases.env.out.push(wake);
+        leases.changed.insert(resource.clone());
         let lost = Report::WarmGrantLost(resource.clone());
         leases.env.out.report(lost);
     }

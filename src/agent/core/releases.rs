@@ -88,46 +88,33 @@ impl Releases {
             return self.start_waiting(record, env);
         }
         let grant = what.grant.id.clone();
-        let leftover = self.leftovers.remove(&grant);
-        let mut calls = leftover.map_or_else(Vec::new, Leftover::into_calls);
-        calls.extend(requests);
+        self.leftovers.remove(&grant);
         if let Some(release) = self.running.get_mut(&grant) {
-            return release.join(calls);
+            return release.join(requests);
         }
         self.running
-            .insert(grant.clone(), Release::new(what, calls));
+            .insert(grant.clone(), Release::new(what, requests));
         self.release_if_due(&grant, record, env);
     }
 
-    /// Looks for what the store may have for a claim; answers the request when done.
+    /// Looks for what the store may have for a claim.
     pub(super) fn look_for_leftover(
         &mut self,
         resource: Resource,
         grant: GrantKey,
         uncertain: Option<Uncertain>,
-        call: Option<CallId>,
-        env: &mut Env,
-    ) {
-        self.look_for(resource, grant, uncertain, call, env);
-        self.update();
-    }
-
-    fn look_for(
-        &mut self,
-        resource: Resource,
-        grant: GrantKey,
-        uncertain: Option<Uncertain>,
-        call: Option<CallId>,
         env: &mut Env,
     ) {
         let id = grant.id.clone();
-        if let Some(release) = self.running.get_mut(&id) {
-            return release.join(call.into_iter().collect());
+        // A release of that grant finds it, too.
+        if !self.running.contains_key(&id) {
+            let leftover = self.leftovers.entry(id);
+            let leftover =
+                leftover.or_insert_with(|| Leftover::new(resource, grant, None, env.now));
+            leftover.join(uncertain);
+            leftover.timer(env);
         }
-        let leftover = self.leftovers.entry(id);
-        let leftover = leftover.or_insert_with(|| Leftover::new(resource, grant, None, env.now));
-        leftover.join(uncertain, call);
-        leftover.timer(env);
+        self.update();
     }
 
     /// Looks up why a lease is over.
@@ -231,10 +218,10 @@ impl Releases {
                 let outcome = leftover.and_then(|leftover| leftover.answered(op, answer, env));
                 let Some(outcome) = outcome else { return };
                 self.leftovers.remove(&grant);
-                env.out.push(Effect::WakeCallers);
-                if let leftover::Outcome::Granted(what, calls) = outcome {
+                env.out.push(Effect::SomethingEnded);
+                if let leftover::Outcome::Granted(what) = outcome {
                     self.running
-                        .insert(grant.clone(), Release::new(*what, calls));
+                        .insert(grant.clone(), Release::new(*what, Vec::new()));
                     self.release_if_due(&grant, record, env);
                 }
             }
@@ -243,7 +230,11 @@ impl Releases {
                 let read = lost.and_then(|(_, lost)| lost.answered(op, answer, env));
                 self.record_explained(lease, read);
             }
-            Machine::Session | Machine::Ending | Machine::Watch | Machine::WarmPoll => {}
+            Machine::Session
+            | Machine::Ending
+            | Machine::Watch
+            | Machine::WarmPoll
+            | Machine::Claim(_) => {}
         }
     }
 
@@ -299,7 +290,7 @@ impl Releases {
         let Some(release) = self.running.remove(grant) else {
             return;
         };
-        env.out.push(Effect::WakeCallers);
+        env.out.push(Effect::SomethingEnded);
         let Some(ending) = release.ending() else {
             return;
         };

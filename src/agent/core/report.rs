@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
+use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
 use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
 use crate::protocol::object::StoreError;
 use crate::protocol::session::PodRef;
 use crate::protocol::settings::ReleaseRequest;
-use crate::protocol::token::{Revision, StoreWentBack};
+use crate::protocol::token::{Revision, StoreWentBack, Token};
 
 use super::summary::Summary;
 
@@ -43,10 +43,6 @@ pub(in crate::agent) enum Report {
     ReleaseAbandoned,
     /// The store refused the record of a release request by this actor.
     RequestNotRecorded(Resource, Arc<str>),
-    /// A grant without a caller was found.
-    GrantWithoutCaller(Resource, GrantId),
-    /// Removing a queue entry failed, and is retried.
-    LeavingQueueFailed(Resource, StoreError),
     /// A person ended the grant of this lease; actor and reason.
     ForceReleased(LeaseId, Option<Said>),
     /// Another session was given the lock of this lease; actor and reason.
@@ -63,6 +59,8 @@ pub(in crate::agent) enum Report {
     LeaseLost(Summary, Loss),
     /// A session was lost, and with it so many leases.
     SessionLost(SessionId, Loss, usize),
+    /// Something about a claim.
+    Claim(ClaimReport),
     /// A warm grant is gone.
     WarmGrantLost(Resource),
     /// Another pod's grant has a name of this agent's.
@@ -79,4 +77,39 @@ pub(in crate::agent) enum Report {
     WatchInterrupted(SessionId, StoreError),
     /// Listing what the session holds failed, and is retried.
     ListingFailed(SessionId, StoreError),
+}
+
+/// Something about a claim.
+#[derive(Clone, Debug)]
+pub(in crate::agent) enum ClaimReport {
+    /// A grant without a caller was found.
+    GrantWithoutCaller(Resource, GrantId),
+    /// Removing a queue entry failed, and is retried.
+    LeavingQueueFailed(Resource, StoreError),
+    /// A take-over was denied, for this reason.
+    TakeOverDenied(String),
+    /// An expired session was revoked.
+    SessionRevoked(SessionId),
+    /// The session of a waiter could not be read.
+    WaiterUnknown(SessionId, StoreError),
+    /// The watch did not report a hand-over in time.
+    WatchLate,
+    /// A claim has an entry in the queue, with so many before it.
+    Queued(Resource, OwnerId, usize),
+    /// A grant that no lease or release is known of is released.
+    OrphanedGrant(Resource, GrantId),
+    /// The token of a grant is raised, because the store's revision leapt.
+    TokenRaised(Resource, Token, Revision),
+    /// The owner of a grant could not be changed.
+    RenameFailed(Resource, StoreError),
+    /// A client that waited for a lock hung up, after so long.
+    HungUp(Resource, OwnerId, Duration),
+    /// A lease was released because no client received it.
+    LeaseUndelivered(LeaseId),
+}
+
+impl From<ClaimReport> for Report {
+    fn from(report: ClaimReport) -> Self {
+        Self::Claim(report)
+    }
 }

@@ -11,11 +11,11 @@ mod live;
 use std::time::Duration;
 
 use crate::agent::AcquireError;
-use crate::protocol::ids::SessionId;
+use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::object::{StoreError, Stored};
 use crate::protocol::session::{KeepAlive, PodRef, Revocation, RevokeReason, Session};
-use crate::protocol::time::Moment;
+use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::Revision;
 
 use super::cooldown::Cooldown;
@@ -32,8 +32,10 @@ pub(in crate::agent) use live::Live;
 pub(super) struct SessionMachine {
     config: SessionConfig,
     state: State,
-    /// The requests that wait for it.
+    /// The claims that wait for it.
     needs: Vec<Need>,
+    /// Those that it is there for, or that it failed.
+    ready: Vec<Ready>,
     cooldown: Cooldown,
     /// No further session begins.
     is_draining: bool,
@@ -43,6 +45,9 @@ pub(super) struct SessionMachine {
     stopping: Vec<CallId>,
     /// A session that was lost, with what depends on it still to be ended.
     lost: Option<LostSession>,
+    /// All answers to needs.
+    #[cfg(test)]
+    pub(super) answered: Vec<Ready>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,9 +59,13 @@ enum State {
 
 #[derive(Clone, Debug)]
 struct Need {
-    call: CallId,
+    /// The lock whose claim needs it.
+    resource: Resource,
     until: Moment,
 }
+
+/// The answer to a need.
+pub(super) type Ready = (Resource, Result<(), AcquireError>);
 
 impl SessionMachine {
     pub(super) fn new(config: SessionConfig) -> Self {
@@ -64,17 +73,37 @@ impl SessionMachine {
             config,
             state: State::None,
             needs: Vec::new(),
+            ready: Vec::new(),
             cooldown: Cooldown::default(),
             is_draining: false,
             is_stopped: false,
             stopping: Vec::new(),
             lost: None,
+            #[cfg(test)]
+            answered: Vec::new(),
         }
     }
 
     /// Returns the pod that the agent acts for.
     pub(super) const fn pod(&self) -> &PodRef {
         &self.config.pod
+    }
+
+    /// Returns the TTL of its sessions.
+    pub(super) const fn session_ttl(&self) -> SessionTtl {
+        self.config.ttl
+    }
+
+    /// Returns the same as a time.
+    pub(super) const fn ttl(&self) -> Duration {
+        self.config.ttl.get()
+    }
+
+    /// Takes the answers to needs.
+    pub(super) fn take_ready(&mut self) -> Vec<Ready> {
+        #[cfg(test)]
+        self.answered.extend(self.ready.iter().cloned());
+        std::mem::take(&mut self.ready)
     }
 
     /// Takes a session that was lost.
@@ -101,14 +130,13 @@ impl SessionMachine {
 
     /// Answers with a session that has at least half of its TTL left. It is renewed or begun first
     /// if need be. `listed` is the store's revision, if a list has just returned it.
-    pub(super) fn need(&mut self, call: CallId, listed: Option<Revision>, env: &mut Env) {
+    pub(super) fn need(&mut self, resource: Resource, listed: Option<Revision>, env: &mut Env) {
         self.expire(env);
         if self.is_stopped {
-            let reply = Reply::Session(Err(AcquireError::ShuttingDown));
-            return env.out.push(Effect::Reply(call, reply));
+            return self.ready.push((resource, Err(AcquireError::ShuttingDown)));
         }
         let until = env.now.after(REQUEST_LIMIT);
-        self.needs.push(Need { call, until });
+        self.needs.push(Need { resource, until });
         match &mut self.state {
             State::None => self.begin(listed, env),
             State::Beginning(_) => {}
@@ -135,7 +163,7 @@ impl SessionMachine {
 
     /// Takes the session out, to end it; with its call that is in flight.
     pub(super) fn take(&mut self, env: &mut Env) -> Option<(Session, Option<OpId>)> {
-        self.answer_needs(&Err(AcquireError::ShuttingDown), env);
+        self.answer_needs(&Err(AcquireError::ShuttingDown));
         match std::mem::replace(&mut self.state, State::None) {
             State::None => None,
             State::Beginning(begin) => begin.session(),
@@ -150,7 +178,7 @@ impl SessionMachine {
     pub(super) fn stop_renewing(&mut self, call: CallId, env: &mut Env) {
         self.is_stopped = true;
         self.stopping.push(call);
-        self.answer_needs(&Err(AcquireError::ShuttingDown), env);
+        self.answer_needs(&Err(AcquireError::ShuttingDown));
         if let State::Live(live) = &mut self.state {
             live.renew_no_more();
         }
@@ -270,7 +298,7 @@ impl SessionMachine {
         };
         match may_begin {
             Ok(()) => self.state = State::Beginning(Begin::new(listed, &self.config, env)),
-            Err(error) => self.answer_needs(&Err(error), env),
+            Err(error) => self.answer_needs(&Err(error)),
         }
     }
 
@@ -278,14 +306,14 @@ impl SessionMachine {
         match progress {
             begin::Progress::Continues => {}
             begin::Progress::Retries(at, error) => {
-                self.refuse_late_needs(at, &error.into(), env);
+                self.refuse_late_needs(at, &error.into());
                 if self.needs.is_empty() {
                     self.state = State::None;
                 }
             }
             begin::Progress::Failed(error) => {
                 self.state = State::None;
-                self.answer_needs(&Err(error), env);
+                self.answer_needs(&Err(error));
             }
             begin::Progress::Revoked(revocation) => {
                 self.state = State::None;
@@ -312,7 +340,7 @@ impl SessionMachine {
             }
             live::Progress::Failed(until) => {
                 let error = StoreError::Unavailable("the session could not be renewed".into());
-                self.refuse_late_needs(until, &error.into(), env);
+                self.refuse_late_needs(until, &error.into());
             }
             live::Progress::Lost(loss) => {
                 env.out.report(Report::RenewalLost);
@@ -356,23 +384,20 @@ impl SessionMachine {
         if live.is_stale(env.now) {
             return live.hurry(REQUEST_PAUSE, env);
         }
-        let id = live.id().clone();
-        self.answer_needs(&Ok(id), env);
+        self.answer_needs(&Ok(()));
     }
 
-    fn answer_needs(&mut self, answer: &Result<SessionId, AcquireError>, env: &mut Env) {
-        for need in self.needs.drain(..) {
-            let reply = Reply::Session(answer.clone());
-            env.out.push(Effect::Reply(need.call, reply));
-        }
+    fn answer_needs(&mut self, answer: &Result<(), AcquireError>) {
+        let needs = self.needs.drain(..);
+        self.ready
+            .extend(needs.map(|need| (need.resource, answer.clone())));
     }
 
     /// Refuses callers that will have waited too long when the next attempt is made.
-    fn refuse_late_needs(&mut self, next: Moment, error: &AcquireError, env: &mut Env) {
-        for need in self.needs.extract_if(.., |need| next >= need.until) {
-            let reply = Reply::Session(Err(error.clone()));
-            env.out.push(Effect::Reply(need.call, reply));
-        }
+    fn refuse_late_needs(&mut self, next: Moment, error: &AcquireError) {
+        let late = self.needs.extract_if(.., |need| next >= need.until);
+        self.ready
+            .extend(late.map(|need| (need.resource, Err(error.clone()))));
     }
 
     fn answer_stop(&mut self, env: &mut Env) {

@@ -1,5 +1,7 @@
 //! The core as its driver sees it: inputs go in, effects come out, nothing runs.
 
+mod acquiring;
+mod claims;
 mod leases;
 mod observed;
 mod releases;
@@ -10,9 +12,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::backoff::Rng;
-use super::effect::{Answer, Record, StoreCall, WatchInput};
+use super::effect::{Answer, Record, StoreCall, WatchCommand, WatchInput};
 use super::*;
+use crate::agent::AcquireError;
 use crate::protocol::ids::SessionId;
+use crate::protocol::key::GrantKey;
 use crate::protocol::object::{Original, Page};
 use crate::protocol::session::{PodRef, Revocation, RevokeReason};
 use crate::protocol::time::{SessionTtl, WallTime};
@@ -44,8 +48,6 @@ struct Rig {
     dice: Dice,
     effects: VecDeque<Effect>,
     last_call: u64,
-    /// Whether callers wait for locks.
-    is_awaited: bool,
 }
 
 impl Rig {
@@ -64,22 +66,33 @@ impl Rig {
             core: Core::new(CoreConfig {
                 session,
                 token_floor: 0,
+                acquire: AcquireConfig {
+                    takes_over: true,
+                    max_leases: 100,
+                    max_waiting: 10,
+                },
             }),
             now: at(1_000),
             idle_since: None,
             dice: Dice(fastrand::Rng::with_seed(7)),
             effects: VecDeque::new(),
             last_call: 0,
-            is_awaited: false,
         }
     }
 
     /// Returns a core with a session that was created at once.
     fn with_session() -> Self {
+        Self::with_session_at(10)
+    }
+
+    /// The same, at this revision of the store.
+    fn with_session_at(listed: u64) -> Self {
         let mut rig = Self::new();
-        rig.need(Some(Revision(10)));
+        let before = rig.core.seen_at_send();
+        rig.with(|core, cx| core.observe_list(cx, before, Revision(listed)).unwrap());
+        rig.need(Some(Revision(listed)));
         let (op, session) = rig.created();
-        rig.answer(op, written(session, 11));
+        rig.answer(op, written(session, listed + 1));
         rig.effects.clear();
         rig
     }
@@ -91,19 +104,21 @@ impl Rig {
     /// Runs a step, and takes its effects. Afterwards the core waits for a call or a timer, if anything
     /// waits for it.
     fn with<T>(&mut self, step: impl FnOnce(&mut Core, &mut Cx) -> T) -> T {
-        let is_awaited = self.is_awaited;
         let mut cx = Cx {
             now: self.now,
             wall: WallTime(0),
             rng: &mut self.dice,
             idle_since: self.idle_since,
-            is_awaited: &|_| is_awaited,
         };
         let result = step(&mut self.core, &mut cx);
+        self.core.settle(&mut cx);
         while let Some(effect) = self.core.poll_effect() {
             self.effects.push_back(effect);
         }
-        let waits = !self.core.ending.is_empty() || self.core.releases.len() > 0;
+        self.core.out.assert_one_call_each();
+        let waits = !self.core.ending.is_empty()
+            || self.core.releases.len() > 0
+            || self.core.acquiring.len() > 0;
         let is_idle = self.idle_since.is_some();
         assert!(
             !waits || self.core.poll_timeout(is_idle).is_some(),
@@ -122,11 +137,16 @@ impl Rig {
         );
     }
 
-    fn need(&mut self, listed: Option<Revision>) -> CallId {
+    /// Lets a claim need the session.
+    fn need(&mut self, listed: Option<Revision>) -> Resource {
         self.last_call += 1;
-        let call = CallId(self.last_call);
-        self.feed(Input::NeedSession { call, listed });
-        call
+        let resource = Resource::parse(&format!("need-{}", self.last_call)).unwrap();
+        let need = resource.clone();
+        self.with(|core, cx| {
+            let mut leases = core.leases(cx);
+            leases.session.need(need, listed, &mut leases.env);
+        });
+        resource
     }
 
     fn answer(&mut self, op: OpId, answer: Answer) {
@@ -189,13 +209,16 @@ impl Rig {
             .count()
     }
 
-    fn reply(&mut self, call: CallId) -> Result<SessionId, AcquireError> {
-        let is_it = |effect: &Effect| matches!(effect, Effect::Reply(to, _) if *to == call);
-        let found = self.effects.iter().position(is_it);
-        match found.and_then(|n| self.effects.remove(n)) {
-            Some(Effect::Reply(_, Reply::Session(session))) => session,
-            other => panic!("{other:?}"),
-        }
+    fn is_ready(&self, need: &Resource) -> bool {
+        let mut answered = self.core.session.answered.iter();
+        answered.any(|(resource, _)| resource == need)
+    }
+
+    fn reply(&mut self, need: &Resource) -> Result<SessionId, AcquireError> {
+        let answered = &self.core.session.answered;
+        let found = answered.iter().find(|(resource, _)| resource == need);
+        let (_, session) = found.expect("there is no answer yet").clone();
+        session.map(|()| self.core.live().unwrap().id().clone())
     }
 
     fn lost(&self) -> Option<Loss> {

@@ -75,7 +75,10 @@ impl WarmPoll {
                 env.out.report(Report::ListingFailed(session, error));
                 None
             }
-            Answer::Lock(_) | Answer::Session(_) | Answer::WentBack(_) => None,
+            Answer::Lock(_)
+            | Answer::LockWithRevision(_)
+            | Answer::Session(_)
+            | Answer::WentBack(_) => None,
         }
     }
 

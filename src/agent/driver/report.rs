@@ -1,6 +1,6 @@
 //! The texts of the core's reports, and their metrics.
 
-use crate::agent::core::report::{Report, Said};
+use crate::agent::core::report::{ClaimReport, Report, Said};
 use crate::agent::core::summary::Summary;
 use crate::agent::metrics::Metrics;
 use crate::protocol::ids::LeaseId;
@@ -37,12 +37,6 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
         Report::RequestNotRecorded(resource, actor) => tracing::warn!(
             %resource, %actor, "release request not recorded; releasing anyway"
         ),
-        Report::GrantWithoutCaller(resource, grant) => {
-            tracing::info!(%resource, grantId = %grant, "grant has no caller; releasing");
-        }
-        Report::LeavingQueueFailed(resource, error) => {
-            tracing::debug!(%resource, %error, "leaving the queue failed; retrying");
-        }
         Report::ForceReleased(lease, said) => force_released(lease, said.as_ref()),
         Report::Reassigned(lease, said) => reassigned(lease, said.as_ref(), metrics),
         Report::NotNamed(lease) => not_named(lease, metrics),
@@ -53,6 +47,7 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
         Report::SessionLost(session, loss, leases) => {
             tracing::warn!(%session, reason = %loss, leases, "session lost");
         }
+        Report::Claim(claim) => report_claim(claim, metrics),
         Report::WarmGrantLost(resource) => tracing::warn!(%resource, "warm grant lost"),
         Report::ForeignGrant(resource, grant, pod) => tracing::warn!(
             %resource, grantId = %grant.id, session = %grant.session.id, pod = %pod.name,
@@ -76,6 +71,50 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
         }
         Report::ListingFailed(session, error) => {
             tracing::debug!(%session, %error, "listing the session's locks failed; retrying");
+        }
+    }
+}
+
+fn report_claim(report: &ClaimReport, metrics: &Metrics) {
+    match report {
+        ClaimReport::GrantWithoutCaller(resource, grant) => {
+            tracing::info!(%resource, grantId = %grant, "grant has no caller; releasing");
+        }
+        ClaimReport::LeavingQueueFailed(resource, error) => {
+            tracing::debug!(%resource, %error, "leaving the queue failed; retrying");
+        }
+        ClaimReport::TakeOverDenied(reason) => tracing::info!(
+            reason,
+            "take-over denied; leaving take-overs to the operator"
+        ),
+        ClaimReport::SessionRevoked(session) => tracing::info!(%session, "revoked expired session"),
+        ClaimReport::WaiterUnknown(session, error) => {
+            tracing::debug!(%session, %error, "checking a waiter's session failed");
+        }
+        ClaimReport::WatchLate => metrics.watch_was_late(),
+        ClaimReport::Queued(resource, owner, ahead) => {
+            tracing::info!(%resource, ownerId = %owner, ahead, "queued for lock");
+        }
+        ClaimReport::OrphanedGrant(resource, grant) => {
+            tracing::warn!(%resource, grantId = %grant, "orphaned grant; releasing");
+        }
+        ClaimReport::TokenRaised(resource, token, revision) => tracing::warn!(
+            %resource, fencingToken = token.get(), revision = revision.0,
+            "store revision jumped; raising the fencing token"
+        ),
+        ClaimReport::RenameFailed(resource, error) => {
+            tracing::warn!(%resource, %error, "updating the holder's owner failed");
+        }
+        ClaimReport::HungUp(resource, owner, waited) => {
+            metrics.waited("hung_up", *waited);
+            let waited = waited.as_millis();
+            tracing::info!(
+                %resource, ownerId = %owner, waitedMs = waited,
+                "waiting caller disconnected"
+            );
+        }
+        ClaimReport::LeaseUndelivered(lease) => {
+            tracing::info!(leaseId = %lease, "caller disconnected; lease released");
         }
     }
 }

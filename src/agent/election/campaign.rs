@@ -1,6 +1,6 @@
 //! The agent as a candidate: it runs for an election by itself, so that an app only asks who leads.
 //!
-//! A campaign is a caller in line whom no connection holds: it waits, leads until its lease is
+//! A campaign is a caller that no connection holds: it waits, leads until its lease is
 //! over, whatever ended it, and runs again after a pause with full jitter. It ends with the agent. It
 //! resigns when the lock's releaseRequest asks for that, as soon as no app of the pod was promised the lead any longer;
 //! its next candidacy is not preferred, so that the lead moves on. It also resigns while its pod is not fit to lead.
@@ -124,7 +124,7 @@ impl Agent {
             // A lease that came in the same moment is served, and given up in its turn.
             biased;
             outcome = self.candidacy(campaign) => Some(outcome),
-            // Whoever goes away leaves the line.
+            // Dropping the call is hanging up.
             () = until(fit, false) => None,
         }
     }

@@ -16,8 +16,8 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
 use crate::store::{StoreError, Stored, within};
 
-use super::super::take::holder_view;
 use super::{ElectionError, ElectionView};
+use crate::agent::core::reply::holder_view;
 use crate::agent::{Agent, HolderView, QueryError};
 
 /// How old an answer about others may get before the store is asked, and how soon it is asked
@@ -137,9 +137,10 @@ impl Agent {
         found.is_some_and(|(as_of, _)| now.since(*as_of) < longest)
     }
 
-    /// Who waits in line for the lead reads the lock every third of the TTL anyway.
+    /// A candidate's claim reads the lock every third of the TTL anyway.
     fn fresh_for(&self, resource: &Resource) -> Duration {
-        if self.state().lines.contains_key(resource) {
+        let now = self.now();
+        if self.state().core.acquiring.is_awaited(resource, now) {
             self.0.config.session_ttl.get() * 2 / 5
         } else {
             FRESH_FOR
@@ -165,8 +166,8 @@ impl Agent {
         if age >= longest {
             return None;
         }
-        let is_candidate =
-            state.lines.contains_key(resource) || state.elections.campaigns.contains(resource);
+        let is_candidate = state.core.acquiring.is_awaited(resource, now)
+            || state.elections.campaigns.contains(resource);
         let (holder, token) = match found {
             Found::Lock { holder, token } => (holder.clone(), *token),
             Found::Nothing if is_candidate => (None, Token::NONE),

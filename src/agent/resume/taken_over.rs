@@ -152,5 +152,6 @@ fn held_again(
         replayed: true,
         readers_until,
         closing: None,
+        unheard_until: None,
     })
 }

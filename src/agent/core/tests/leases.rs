@@ -110,7 +110,7 @@ impl Rig {
     }
 
     pub(super) fn event(&mut self, event: LockEvent) {
-        let id = self.core.watch.as_ref().unwrap().id();
+        let id = self.core.watching.id().unwrap();
         self.feed(Input::Watch(id, WatchInput::Event(event)));
     }
 
@@ -231,19 +231,6 @@ fn kept_grant_serves_the_next_lease_without_a_write() {
     assert_eq!(second.token.get(), first.token.get() + 1);
     assert_eq!(rig.calls(), 0);
     assert!(rig.end_by(&second.lease, EndedBy::App));
-    rig.lock_write();
-}
-
-#[test]
-fn grant_is_kept_for_a_caller_only_while_one_waits() {
-    let mut rig = Rig::with_session();
-    rig.is_awaited = true;
-    let lease = rig.begin(&request(resource())).lease;
-    rig.effects.clear();
-    assert!(rig.end_by(&lease, EndedBy::App));
-    assert_eq!(rig.calls(), 0);
-    assert!(rig.core.own.warm(&resource()).is_some());
-    rig.with(|core, cx| core.leases(cx).callers_gone(&resource()));
     rig.lock_write();
 }
 

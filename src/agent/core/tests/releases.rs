@@ -251,7 +251,10 @@ fn grants_of_a_lost_session_are_released_some_at_a_time() {
 /// Looks for what a claim left, and answers the read with this lock; returns whether that is all.
 fn is_settled(uncertain: Option<Uncertain>, read: Stored<Lock>) -> bool {
     let mut rig = Rig::new();
-    rig.with(|core, cx| core.look_for_leftover(cx, resource(), key("g"), uncertain, None));
+    rig.with(|core, cx| {
+        core.leases(cx)
+            .look_for_leftover(&resource(), key("g"), uncertain);
+    });
     let op = rig.lock_read();
     rig.answer(op, found(read));
     rig.core.releases.len() == 0
@@ -260,7 +263,7 @@ fn is_settled(uncertain: Option<Uncertain>, read: Stored<Lock>) -> bool {
 #[test]
 fn claim_is_looked_for_while_its_write_may_still_be_applied() {
     let swap = Some(Uncertain::Swap(Revision(20)));
-    let join = Some(Uncertain::Join { again: false });
+    let join = Some(Uncertain::Join);
     assert!(is_settled(None, lock(None, 20)));
     assert!(
         !is_settled(swap, lock(None, 20)),
@@ -273,8 +276,11 @@ fn claim_is_looked_for_while_its_write_may_still_be_applied() {
 #[test]
 fn late_join_is_looked_for_during_two_minutes() {
     let mut rig = Rig::new();
-    let join = Some(Uncertain::Join { again: false });
-    rig.with(|core, cx| core.look_for_leftover(cx, resource(), key("g"), join, None));
+    let join = Some(Uncertain::Join);
+    rig.with(|core, cx| {
+        core.leases(cx)
+            .look_for_leftover(&resource(), key("g"), join);
+    });
     let since = rig.now;
     while rig.core.releases.len() > 0 {
         let op = rig.lock_read();
@@ -288,27 +294,29 @@ fn late_join_is_looked_for_during_two_minutes() {
 
 #[test]
 fn queue_entry_of_a_given_up_claim_is_removed() {
-    for (again, is_done) in [(false, true), (true, false)] {
+    for (uncertain, is_done) in [(None, true), (Some(Uncertain::Join), false)] {
         let mut rig = Rig::new();
-        let join = Some(Uncertain::Join { again });
-        rig.with(|core, cx| core.look_for_leftover(cx, resource(), key("g"), join, None));
+        rig.with(|core, cx| {
+            core.leases(cx)
+                .look_for_leftover(&resource(), key("g"), uncertain);
+        });
         let op = rig.lock_read();
         rig.answer(op, found(queued("g", 21)));
         let (op, version, next) = rig.lock_write();
         assert_eq!((version, next.waiters.len()), (Revision(21), 0));
         rig.answer(op, found(lock(None, 22)));
         let is_gone = rig.core.releases.len() == 0;
-        assert_eq!(
-            is_gone, is_done,
-            "the first of two joins may still be applied"
-        );
+        assert_eq!(is_gone, is_done, "the join may be applied once more");
     }
 }
 
 #[test]
 fn grant_of_a_given_up_claim_is_released() {
     let mut rig = Rig::new();
-    rig.with(|core, cx| core.look_for_leftover(cx, resource(), key("g"), None, None));
+    rig.with(|core, cx| {
+        core.leases(cx)
+            .look_for_leftover(&resource(), key("g"), None);
+    });
     let op = rig.lock_read();
     rig.answer(op, found(lock(Some("g"), 21)));
     let (op, version, next) = rig.lock_write();

@@ -13,7 +13,7 @@ impl Rig {
 }
 
 #[test]
-fn session_begins_by_a_list_and_is_on_file_before_any_reply() {
+fn session_begins_by_a_list_and_is_on_file_at_once() {
     let mut rig = Rig::new();
     let call = rig.need(None);
     let (list, what) = rig.call();
@@ -23,13 +23,12 @@ fn session_begins_by_a_list_and_is_on_file_before_any_reply() {
     rig.answer(create, written(session.clone(), 11));
     let order = rig.effects.iter().filter_map(|effect| match effect {
         Effect::Persist(Record::Session) => Some("persist"),
-        Effect::Reply(..) => Some("reply"),
         Effect::Watch(WatchCommand::Open(_, _, Revision(10))) => Some("watch"),
         _ => None,
     });
     let order: Vec<&str> = order.collect();
-    assert_eq!(order, ["persist", "reply", "watch"]);
-    assert_eq!(rig.reply(call), Ok(session.id));
+    assert_eq!(order, ["persist", "watch"]);
+    assert_eq!(rig.reply(&call), Ok(session.id));
 }
 
 #[test]
@@ -45,7 +44,7 @@ fn unclear_creation_is_read_before_it_is_repeated() {
     assert_eq!(second.id, first.id, "the same name is tried again");
     let deadline = rig.now.after(VALID);
     rig.answer(create, written(second, 12));
-    assert_eq!(rig.reply(call), Ok(first.id));
+    assert_eq!(rig.reply(&call), Ok(first.id));
     assert!(
         rig.valid_until() < deadline,
         "it counts from the first attempt"
@@ -66,7 +65,7 @@ fn session_revoked_as_it_began_serves_nobody() {
         rig.answer(read, written(revoked(&session, reason), 12));
         assert!(rig.core.live().is_none());
         if is_paused {
-            let answer = rig.reply(call);
+            let answer = rig.reply(&call);
             assert!(matches!(answer, Err(AcquireError::ReportedEnded { .. })));
         } else {
             let (_, what) = rig.call();
@@ -82,7 +81,7 @@ fn session_created_after_its_own_deadline_serves_nobody() {
     let (create, session) = rig.created();
     rig.now = rig.now.after(VALID);
     rig.answer(create, written(session, 11));
-    assert_eq!(rig.reply(call), Err(AcquireError::SessionLost));
+    assert_eq!(rig.reply(&call), Err(AcquireError::SessionLost));
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn ending_a_session_that_is_being_created_revokes_it() {
     let call = rig.need(Some(Revision(10)));
     let (create, session) = rig.created();
     rig.feed(Input::EndSession(CallId(99)));
-    assert_eq!(rig.reply(call), Err(AcquireError::ShuttingDown));
+    assert_eq!(rig.reply(&call), Err(AcquireError::ShuttingDown));
     assert_eq!(rig.calls(), 0);
     rig.answer(create, written(session.clone(), 11));
     let read = rig.read();
@@ -105,7 +104,7 @@ fn draining_agent_begins_no_session() {
     let mut rig = Rig::new();
     rig.feed(Input::Drain);
     let call = rig.need(None);
-    assert_eq!(rig.reply(call), Err(AcquireError::ShuttingDown));
+    assert_eq!(rig.reply(&call), Err(AcquireError::ShuttingDown));
     assert_eq!(rig.calls(), 0);
 }
 
@@ -231,7 +230,7 @@ fn caller_of_a_lost_session_gets_the_next() {
     let (create, session) = rig.created();
     rig.answer(create, written(session.clone(), 21));
     assert_ne!(session.id, current.value.id);
-    assert_eq!(rig.reply(call), Ok(session.id));
+    assert_eq!(rig.reply(&call), Ok(session.id));
 }
 
 #[test]
@@ -252,13 +251,13 @@ fn callers_share_one_call_and_the_renewal_before_it() {
     let mut rig = Rig::with_session();
     rig.idle_since = Some(rig.now);
     rig.sleep(Duration::from_secs(10));
-    let calls: Vec<CallId> = (0..3).map(|_| rig.need(None)).collect();
+    let calls: Vec<Resource> = (0..3).map(|_| rig.need(None)).collect();
     assert_eq!(rig.calls(), 1, "{:?}", rig.effects);
     let (op, _, next) = rig.renewal();
     let id = next.id.clone();
     rig.answer(op, written(next, 12));
     for call in calls {
-        assert_eq!(rig.reply(call), Ok(id.clone()));
+        assert_eq!(rig.reply(&call), Ok(id.clone()));
     }
 }
 
@@ -269,10 +268,7 @@ fn callers_are_refused_while_the_session_lives_on() {
     rig.sleep(Duration::from_secs(8));
     let call = rig.need(None);
     let since = rig.now;
-    let is_answered = |rig: &Rig| {
-        let mut effects = rig.effects.iter();
-        effects.any(|effect| matches!(effect, Effect::Reply(to, _) if *to == call))
-    };
+    let is_answered = |rig: &Rig| rig.is_ready(&call);
     while !is_answered(&rig) {
         let (op, ..) = rig.renewal();
         rig.answer(op, unavailable());
@@ -284,7 +280,7 @@ fn callers_are_refused_while_the_session_lives_on() {
     assert!((4..=5).contains(&waited.as_secs()), "{waited:?}");
     let words = "the session could not be renewed".into();
     let error = AcquireError::Store(StoreError::Unavailable(words));
-    assert_eq!(rig.reply(call), Err(error));
+    assert_eq!(rig.reply(&call), Err(error));
     assert!(rig.core.live().is_some());
 }
 
@@ -346,7 +342,7 @@ fn stopped_agent_starts_no_renewal_and_waits_for_the_last() {
     rig.renew_now(&id);
     let call = CallId(99);
     rig.feed(Input::StopRenewing(call));
-    assert_eq!(rig.reply(waiting), Err(AcquireError::ShuttingDown));
+    assert_eq!(rig.reply(&waiting), Err(AcquireError::ShuttingDown));
     rig.effects.clear();
     rig.answer(op, written(next, 12));
     let order = rig.effects.iter().filter_map(|effect| match effect {
@@ -364,7 +360,7 @@ fn stopped_agent_starts_no_renewal_and_waits_for_the_last() {
     rig.renew_now(&id);
     rig.sleep(Duration::from_secs(10));
     let late = rig.need(None);
-    assert_eq!(rig.reply(late), Err(AcquireError::ShuttingDown));
+    assert_eq!(rig.reply(&late), Err(AcquireError::ShuttingDown));
     assert_eq!(rig.calls(), 0);
 }
 
@@ -375,7 +371,7 @@ fn list_counts_although_nobody_waits_for_it_any_more() {
     let (list, _) = rig.call();
     rig.feed(Input::EndSession(CallId(99)));
     rig.answer(list, page(1_301));
-    let mint = rig.core.mint().unwrap();
+    let mint = rig.core.horizon.mint().unwrap();
     assert_eq!(mint.seen.highest(), Revision(1_301));
 }
 

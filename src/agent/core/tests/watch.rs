@@ -23,6 +23,15 @@ fn bookmark(revision: u64) -> WatchInput {
     WatchInput::Event(LockEvent::Bookmark(Revision(revision)))
 }
 
+impl Rig {
+    fn watch_late(&mut self, revision: u64) {
+        self.with(|core, cx| {
+            let leases = &mut core.leases(cx);
+            leases.watching.is_late(Revision(revision), &mut leases.env);
+        });
+    }
+}
+
 /// Returns what follows an interruption: the revision of the next watch, or none where the locks are
 /// listed first.
 fn next_of(rig: &mut Rig) -> Option<Revision> {
@@ -67,9 +76,9 @@ fn watch_continues_where_it_ended_and_lists_what_it_missed() {
 
     let (mut rig, id) = watching();
     event(&mut rig, id, 20);
-    rig.feed(Input::WatchLate(Revision(20)));
+    rig.watch_late(20);
     assert_eq!(rig.watch(), None, "it has reported as much");
-    rig.feed(Input::WatchLate(Revision(21)));
+    rig.watch_late(21);
     assert_eq!(next_of(&mut rig), None, "a late watch");
 
     let (mut rig, id) = watching();
@@ -88,8 +97,6 @@ fn watch_continues_where_it_ended_and_lists_what_it_missed() {
     );
     let (list, _) = rig.call();
     rig.answer(list, page(30));
-    let listed = |effect: &Effect| matches!(effect, Effect::OnlyHeld(..));
-    assert!(rig.effects.iter().any(listed));
     assert!(matches!(
         rig.watch(),
         Some(WatchCommand::Open(_, _, Revision(30)))
@@ -99,7 +106,7 @@ fn watch_continues_where_it_ended_and_lists_what_it_missed() {
 #[test]
 fn closed_watch_reports_nothing_any_more() {
     let (mut rig, id) = watching();
-    rig.feed(Input::WatchLate(Revision(21)));
+    rig.watch_late(21);
     assert_eq!(rig.watch(), Some(WatchCommand::Close));
     rig.feed(Input::Watch(id, WatchInput::Ended));
     assert_eq!(next_of(&mut rig), None, "the list that is due stays due");
@@ -123,7 +130,7 @@ fn list_sent_before_a_rewind_restores_no_trust() {
     let mut is_trusted = |sent: Option<SeenAtSend>, listed| {
         let sent = sent.unwrap_or_else(|| rig.core.seen_at_send());
         let _ = rig.with(|core, cx| core.observe_list(cx, sent, Revision(listed)));
-        rig.core.mint().is_ok()
+        rig.core.horizon.mint().is_ok()
     };
     assert!(!is_trusted(Some(before), 40));
     assert!(!is_trusted(Some(before), 50));
@@ -166,12 +173,7 @@ fn list_below_what_was_seen_ends_the_session_and_all_grants() {
     rig.answer(list, page(40));
     assert_eq!(rig.lost(), Some(Loss::StoreRestored));
     assert!(matches!(
-        rig.core.mint(),
+        rig.core.horizon.mint(),
         Err(AcquireError::StoreWentBack(_))
     ));
-    assert!(
-        !rig.effects
-            .iter()
-            .any(|effect| matches!(effect, Effect::OnlyHeld(..)))
-    );
 }

@@ -96,6 +96,7 @@ fn held(grant: &str, life: Life) -> Held {
         replayed: false,
         readers_until: Moment::default(),
         closing: None,
+        unheard_until: None,
     }
 }
 

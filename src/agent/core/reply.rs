@@ -1,0 +1,209 @@
+//! What callers are answered.
+
+use crate::agent::{AcquireError, Acquired, HolderView, LeaseView};
+use crate::protocol::ids::Resource;
+use crate::protocol::lock::{Grant, Lock};
+use crate::protocol::time::Moment;
+
+use super::answers;
+use super::callers::{Caller, CallerId, Callers};
+use super::claim::Claim;
+use super::effect::{CallId, Effect, Reply};
+use super::leases::Leases;
+use super::session::Live;
+
+/// What to say of a kept lock that was not given.
+const KEPT_AND_IN_USE: &str = "its pod keeps the lock between leases and gives it to whoever asks \
+     when it is idle; it did not within 250 ms, so it is in use";
+/// What to say of a kept lock that could not be asked for.
+const KEPT_AND_UNKNOWN: &str = "its pod keeps the lock between leases; whether it is in use could \
+     not be found out, because its queue was not joined within 250 ms";
+
+/// Answers a call.
+pub(super) fn answer(leases: &mut Leases, call: CallId, outcome: Result<Acquired, AcquireError>) {
+    leases.acquiring.calls.remove(&call);
+    leases.acquiring.idle_since = leases.env.now;
+    let reply = Effect::Reply(call, Reply::Acquired(Box::new(outcome)));
+    leases.env.out.push(reply);
+}
+
+/// Records what is known of a lock, for callers whose time is up.
+pub(super) fn record(
+    leases: &mut Leases,
+    resource: &Resource,
+    known: Result<Acquired, AcquireError>,
+) {
+    if let Some(callers) = leases.acquiring.callers.get_mut(resource) {
+        callers.record(known);
+        leases.env.out.push(Effect::OutlookChanged);
+    }
+}
+
+/// Answers the calls whose time is up.
+pub(super) fn answer_overdue(leases: &mut Leases, claim: &Claim) {
+    let (now, resource) = (leases.env.now, &claim.resource);
+    let Some(callers) = leases.acquiring.callers.get_mut(resource) else {
+        return;
+    };
+    let overdue = callers.take_overdue(now, claim.is_busy());
+    if overdue.is_empty() {
+        return;
+    }
+    let outcome = callers.answer();
+    for one in overdue {
+        let outcome = explain_kept(one.tried.as_ref(), outcome.clone(), claim.has_place);
+        answer(leases, one.call, outcome);
+    }
+}
+
+/// Answers a lock's caller with a lease. One that hung up, and may repeat its request, gets it then.
+pub(super) fn deliver(
+    leases: &mut Leases,
+    resource: &Resource,
+    caller: CallerId,
+    lease: LeaseView,
+) {
+    let callers = leases.acquiring.callers.get_mut(resource);
+    let Some(caller) = callers.and_then(|callers| callers.take(caller)) else {
+        return leases.end_unheard(&lease.lease);
+    };
+    let id = lease.lease.clone();
+    // What a call is told counts from its own arrival: by another's it would believe for too long.
+    let Some((last, earlier)) = caller.calls.split_last() else {
+        if let Some(held) = leases.own.lease_mut(&id) {
+            held.unheard_until = Some(caller.kept_until);
+        }
+        return leases.own.expect_end(caller.kept_until);
+    };
+    for pending in earlier {
+        let outcome = answers::replay(leases, &id, pending.arrived);
+        let outcome = outcome.map(|view| granted(view, true));
+        let outcome = outcome.map_err(|_lost| AcquireError::SessionLost);
+        answer(leases, pending.call, outcome);
+    }
+    answer(leases, last.call, Ok(granted(lease, false)));
+}
+
+/// Answers a caller with an error.
+pub(super) fn refuse(
+    leases: &mut Leases,
+    resource: &Resource,
+    caller: CallerId,
+    error: &AcquireError,
+) {
+    let callers = leases.acquiring.callers.get_mut(resource);
+    let caller = callers.and_then(|callers| callers.take(caller));
+    if let Some(caller) = caller {
+        refuse_caller(leases, caller, error);
+    }
+}
+
+fn refuse_caller(leases: &mut Leases, caller: Caller, error: &AcquireError) {
+    for pending in caller.calls {
+        let outcome = explain_kept(caller.tried.as_ref(), Err(error.clone()), false);
+        answer(leases, pending.call, outcome);
+    }
+}
+
+/// Answers those callers of a lock with an error who have waited for long, since the store gives no answer.
+pub(super) fn refuse_late(
+    leases: &mut Leases,
+    resource: &Resource,
+    since: Moment,
+    error: &AcquireError,
+) {
+    let now = leases.env.now;
+    let callers = leases.acquiring.callers.get_mut(resource);
+    let late = callers.map(|callers| callers.take_late(since, now));
+    for caller in late.unwrap_or_default() {
+        refuse_caller(leases, caller, error);
+    }
+}
+
+/// Answers all callers of a lock with an error.
+pub(super) fn refuse_all(leases: &mut Leases, resource: &Resource, error: &AcquireError) {
+    let callers = leases.acquiring.callers.get_mut(resource);
+    let callers = callers.map(Callers::take_all).unwrap_or_default();
+    for caller in callers {
+        refuse_caller(leases, caller, error);
+    }
+}
+
+/// Returns what a caller is told of a lock that this pod holds itself. A caller that waits does not
+/// count itself.
+pub(super) fn held_here(
+    leases: &Leases,
+    resource: &Resource,
+    is_waiting: bool,
+) -> Option<Acquired> {
+    let pod = leases.session.pod().name.to_string();
+    let (holder, stored) = if let Some(held) = leases.own.held(resource) {
+        let holder = HolderView {
+            owner: held.owner.clone(),
+            pod,
+            token: held.lease.token,
+            acquired_at: held.acquired_at,
+            metadata: held.metadata.clone(),
+            kept: false,
+        };
+        (holder, &held.stored)
+    } else {
+        // On its way to the next caller.
+        let warm = leases.own.warm(resource)?;
+        let grant = warm.stored.value.grant.as_ref()?;
+        let holder = HolderView {
+            kept: false,
+            token: warm.tenure.last_token(),
+            ..holder_view(&warm.stored.value, grant)
+        };
+        (holder, &warm.stored)
+    };
+    let own = leases.session.live().map(Live::key);
+    let waiting = leases.acquiring.waiting_for(&stored.value, own.as_ref());
+    Some(Acquired::Held {
+        holder,
+        queue_length: waiting.saturating_sub(usize::from(is_waiting)),
+        hint: Some("this pod holds the lock itself; locks are not reentrant".into()),
+    })
+}
+
+/// Returns who holds a lock, for people.
+pub(in crate::agent) fn holder_view(lock: &Lock, grant: &Grant) -> HolderView {
+    HolderView {
+        owner: grant.holder.owner.clone(),
+        pod: grant.holder.pod.name.to_string(),
+        token: lock.token,
+        acquired_at: grant.acquired_at,
+        metadata: grant.metadata.clone(),
+        kept: grant.kept,
+    }
+}
+
+pub(super) fn granted(lease: LeaseView, replayed: bool) -> Acquired {
+    Acquired::Granted { lease, replayed }
+}
+
+/// Returns what a call is told, with what a kept lock that it queued for as a try needs to be understood.
+fn explain_kept(
+    tried: Option<&Acquired>,
+    outcome: Result<Acquired, AcquireError>,
+    has_joined: bool,
+) -> Result<Acquired, AcquireError> {
+    let Some(held) = tried else { return outcome };
+    match outcome {
+        Ok(held) if !has_joined => Ok(hinted(held, KEPT_AND_UNKNOWN)),
+        // That somebody has the lock is known; more could not be found out.
+        Err(AcquireError::Store(_)) => Ok(hinted(held.clone(), KEPT_AND_UNKNOWN)),
+        outcome => outcome.map(|held| hinted(held, KEPT_AND_IN_USE)),
+    }
+}
+
+fn hinted(mut acquired: Acquired, words: &str) -> Acquired {
+    if let Acquired::Held { holder, hint, .. } = &mut acquired
+        && holder.kept
+        && hint.is_none()
+    {
+        *hint = Some(words.into());
+    }
+    acquired
+}
