@@ -48,8 +48,6 @@ use self::core::session::SessionConfig;
 use self::core::{CALL_LIMIT, Core, CoreConfig};
 use crate::clock::Clock;
 use crate::pause::Pause;
-use crate::protocol::ids::SessionId;
-use crate::protocol::key::SessionKey;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::random::Random;
@@ -234,10 +232,10 @@ impl Agent {
     /// is on file, unless promised leases are left to them.
     pub async fn shut_down(&self, on_term: OnTerm) {
         self.drain();
+        self.resume_before_the_end(on_term).await;
         if on_term == OnTerm::AppsEnded {
             self.with_core(Core::release_held_back);
         }
-        self.resume_before_the_end(on_term).await;
         // Nobody comes back for them.
         self.with_core(|core, cx| core.leases(cx).release_all_warm());
         if on_term == OnTerm::Wait {
@@ -267,14 +265,6 @@ impl Agent {
             state.elections.wake_streams();
         }
         self.0.streams_changed.notify_waiters();
-    }
-
-    /// A session of this pod.
-    fn own(&self, session: &SessionId) -> SessionKey {
-        SessionKey {
-            id: session.clone(),
-            pod_uid: self.pod().uid.clone(),
-        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

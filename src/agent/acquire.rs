@@ -7,7 +7,6 @@ use crate::protocol::time::Moment;
 use crate::store::StoreError;
 
 use super::core::effect::{CallId, Input, Reply};
-use super::resume::RESUMED_WITHIN;
 use super::{AcquireError, AcquireRequest, Acquired, Agent};
 
 /// An answer of the core on its way to the caller, which may hang up before it arrives.
@@ -69,12 +68,7 @@ impl Agent {
         arrived: Moment,
     ) -> Result<Acquired, AcquireError> {
         let count = request.clone();
-        let outcome = if self.until_resumed(RESUMED_WITHIN).await {
-            self.ask_core(request, arrived).await
-        } else {
-            Err(AcquireError::Resuming)
-        };
-        let outcome = match outcome {
+        let outcome = match self.ask_core(request, arrived).await {
             Err(AcquireError::RequestEnded { lease, why }) => {
                 let why = self.explained(&lease, why).await;
                 Err(AcquireError::RequestEnded { lease, why })

@@ -14,7 +14,7 @@ mod callers;
 mod claim;
 mod cooldown;
 mod decision;
-mod earlier;
+pub(super) mod discard;
 pub(super) mod effect;
 mod ending;
 mod env;
@@ -40,6 +40,9 @@ mod releases;
 pub(super) mod reply;
 pub(super) mod report;
 mod requests;
+pub(super) mod resume_plan;
+mod resumed;
+pub(super) mod saved;
 pub(super) mod session;
 mod source;
 pub(super) mod stream;
@@ -55,7 +58,7 @@ use crate::protocol::ids::Resource;
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
 use crate::protocol::object::{StoreError, Stored};
-use crate::protocol::session::{KeepAlive, Session};
+use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, StoreWentBack};
 
@@ -74,6 +77,7 @@ use own::Own;
 use peers::Peers;
 use releases::Releases;
 use report::Report;
+use saved::SavedState;
 use session::{Live, SessionConfig, SessionMachine};
 use watching::Watching;
 
@@ -203,19 +207,22 @@ impl Core {
         self.session.is_draining()
     }
 
-    /// Continues with a session of an earlier process, whose locks were listed at this revision.
-    /// Returns the leases, to add those that are resumed.
-    pub(super) fn adopt<'a>(
-        &'a mut self,
-        cx: &'a mut Cx,
-        stored: Stored<Session>,
-        keep_alive: KeepAlive,
-        listed: Revision,
-    ) -> Leases<'a> {
-        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        self.session.adopt(stored, keep_alive, listed, env);
-        self.follow_session(cx);
-        self.unchecked_leases(cx)
+    /// Takes what an earlier process left. To be called before any other input.
+    pub(super) fn recall(&mut self, cx: &mut Cx, saved: SavedState) {
+        resumed::recall(&mut self.unchecked_leases(cx), saved);
+    }
+
+    /// Returns whether it is not known yet which leases of an earlier process continue.
+    pub(super) const fn is_resuming(&self) -> bool {
+        self.session.is_resuming()
+    }
+
+    /// Returns until when apps may believe what an earlier process promised them, but for leases that
+    /// continue.
+    pub(super) fn promised_until(&self) -> Moment {
+        let unresumed = self.session.unresumed_until();
+        let released = self.releases.promised_until();
+        unresumed.map_or(released, |until| until.max(released))
     }
 
     /// Returns the leases. A session whose deadline has passed is lost first, and its leases with it.
@@ -228,7 +235,6 @@ impl Core {
 
     /// Waits for no promise of an earlier process any more: the apps have ended.
     pub(super) fn release_held_back(&mut self, cx: &mut Cx) {
-        self.own.earlier.end_apps();
         self.releases.release_now(cx.now);
         self.timer(cx);
     }
@@ -373,7 +379,6 @@ impl Core {
             machine @ (Machine::Release(_) | Machine::Leftover(_) | Machine::Lost(_)) => {
                 let record = &mut releases::Record {
                     history: &mut self.history,
-                    earlier: &mut self.own.earlier,
                     session: self.session.live(),
                 };
                 self.releases.answered(machine, op, answer, record, env);
@@ -423,7 +428,6 @@ impl Core {
         self.watching.timer(&mut self.own, env);
         let record = &mut releases::Record {
             history: &mut self.history,
-            earlier: &mut self.own.earlier,
             session: self.session.live(),
         };
         self.releases.timer(record, env);
@@ -460,6 +464,9 @@ impl Core {
     fn follow_session(&mut self, cx: &mut Cx) {
         if let Some(lost) = self.session.take_lost() {
             self.session_lost(cx, lost);
+        }
+        if let Some(resumption) = self.session.take_resumption() {
+            resumed::settle(&mut self.unchecked_leases(cx), resumption);
         }
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         self.watching.follow(self.session.live(), env);

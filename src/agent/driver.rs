@@ -29,6 +29,7 @@ use super::core::report::Report;
 use super::core::{CALL_LIMIT, Core, Cx, SeenAtSend};
 use super::state::State;
 use report::report;
+pub(super) use report::state_discarded;
 
 /// A task that failed is not started again faster than this.
 const RESTART_PAUSE: Duration = Duration::from_millis(200);

@@ -1,14 +1,15 @@
 //! What the agent writes down so that it can go on after its own death: the session with its
 //! deadline, each lease before it is answered, and each lease's end before its release is sent.
 //!
-//! The port knows bytes; what they say is in `record`, and what a restarted agent makes of them in
-//! `resume`. Everything is written under the state's mutex, in the order of the core's effects, so the
+//! The port knows bytes; what they say is in `record`, and what they say of an earlier process in `past`.
+//! Everything is written under the state's mutex, in the order of the core's effects, so the
 //! journal never says less than what anybody was told. A journal that takes no record is given up and
 //! made void: one with gaps in it would lie.
 //!
 //! It is written anew from the state, before a record is added. What that record says may be in the state
 //! already, and is then written twice; the end of a lease then comes without its beginning.
 
+pub(super) mod past;
 pub(super) mod record;
 
 use std::io;
@@ -19,8 +20,9 @@ use crate::protocol::time::SessionTtl;
 
 use super::core;
 use super::core::history::End;
+use super::core::own::Own;
 use super::state::State;
-use record::{EndedRecord, Identity, LeaseRecord, Record, SessionRecord, TtlRecord};
+use record::{EndedRecord, Identity, LeaseRecord, Record, TtlRecord};
 
 /// The journal is written anew when it has this many bytes more than twice what is worth keeping.
 const GARBAGE_BYTES: u64 = 256 * 1024;
@@ -142,13 +144,13 @@ fn limit_of(journal: &dyn Journal) -> u64 {
 impl State {
     /// Writes a record, if there is a journal. It is there when this returns, or there is no
     /// journal any more.
-    pub(super) fn write(&mut self, make: impl FnOnce(&Self) -> Option<Record>) {
+    fn write(&mut self, make: impl FnOnce(&Self) -> Option<Record>) {
         if self.journal.is_none() {
             return;
         }
         let Some(record) = make(self) else { return };
-        // What is not taken up yet is in the journal alone.
-        if self.resuming.is_none() {
+        // What is not resumed yet is in the journal alone.
+        if !self.core.is_resuming() {
             self.compact_journal();
         }
         let Some(writer) = &mut self.journal else {
@@ -161,7 +163,7 @@ impl State {
     }
 
     /// Writes the journal anew, with what is worth keeping and nothing of what is in it.
-    pub(super) fn begin_journal(&mut self) {
+    fn begin_journal(&mut self) {
         if let Err(error) = self.try_begin_journal() {
             self.give_up_journal(&error);
         }
@@ -176,7 +178,7 @@ impl State {
     }
 
     /// Writes the journal anew. Where that fails, what is in it is true all the same.
-    pub(super) fn shorten_journal(&mut self) {
+    fn shorten_journal(&mut self) {
         let begun = self.try_begin_journal();
         let Some(writer) = &mut self.journal else {
             return;
@@ -224,8 +226,14 @@ impl State {
     /// Writes what the core wants to be on file, before anything that follows from it is answered.
     pub(super) fn persist(&mut self, record: core::effect::Record) {
         use core::effect::Record as Wanted;
+        match record {
+            Wanted::Compaction => return self.shorten_journal(),
+            Wanted::Replacement => return self.begin_journal(),
+            _ => {}
+        }
         self.write(|state| match record {
-            Wanted::Session => state.session_record(),
+            Wanted::Compaction | Wanted::Replacement => None,
+            Wanted::Session(session) => Some(Record::Session(session.into())),
             Wanted::SessionOver => Some(Record::SessionOver),
             Wanted::Lease(lease) => {
                 let held = state.core.own.lease(&lease)?;
@@ -241,24 +249,11 @@ impl State {
         });
     }
 
-    /// The end of a lease that is not served.
-    pub(super) fn write_ended(&mut self, ended: EndedRecord) {
-        self.write(|_| Some(Record::Ended(ended)));
-    }
-
-    fn session_record(&self) -> Option<Record> {
-        let live = self.session()?;
-        Some(Record::Session(SessionRecord::new(
-            live.stored(),
-            live.valid_until(),
-        )))
-    }
-
     fn worth_keeping(&self) -> impl Iterator<Item = Record> {
-        let own = &self.core.own;
-        let leases = own.leases().map(|held| {
+        let releases = &self.core.releases;
+        let leases = self.core.own.leases().map(|held| {
             if held.closing.is_some() {
-                let end = own.end_record(held, End::Releasing);
+                let end = Own::end_record(held, End::Releasing);
                 return Record::Ended(EndedRecord::from(&end));
             }
             let request = held.request.as_ref();
@@ -267,9 +262,11 @@ impl State {
         });
         let ends = self.core.history.last_ends(ENDS_KEPT);
         let ends = ends.map(|(lease, end, request)| {
-            let end = own.past_end_record(lease, end, request);
+            let end = releases.past_end_record(lease, end, request);
             Record::Ended(EndedRecord::from(&end))
         });
-        self.session_record().into_iter().chain(ends).chain(leases)
+        let session = self.session().map(|live| live.saved().into());
+        let session = session.map(Record::Session);
+        session.into_iter().chain(ends).chain(leases)
     }
 }

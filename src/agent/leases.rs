@@ -12,7 +12,7 @@ use crate::protocol::time::Moment;
 use super::acquire::Answered;
 use super::core::answers;
 use super::core::history::End;
-use super::core::leases::{EndedBy, Leases};
+use super::core::leases::EndedBy;
 use super::{Agent, LeaseError, LeaseView, Released};
 
 /// How long the app waits for the store before the answer is `Pending`.
@@ -30,7 +30,7 @@ impl Agent {
         ttl: Option<Duration>,
         arrived: Moment,
     ) -> Result<LeaseView, LeaseError> {
-        self.ask(lease, |leases| answers::renew(leases, lease, ttl, arrived))
+        self.with_leases(|leases| answers::renew(leases, lease, ttl, arrived))
     }
 
     /// What a lease has left. Asking is no sign of the app's life.
@@ -38,7 +38,7 @@ impl Agent {
     /// # Errors
     /// [`LeaseError`] when the lease is unknown, released or lost.
     pub fn lease(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
-        self.ask(lease, |leases| answers::read(leases, lease, arrived))
+        self.with_leases(|leases| answers::read(leases, lease, arrived))
     }
 
     /// Ends a lease at its app's word.
@@ -47,9 +47,6 @@ impl Agent {
     /// [`LeaseError`] when the lease is unknown or was lost before, also when the store says so
     /// only now. Releasing twice is no error.
     pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
-        if self.end_unresumed(lease) {
-            return Ok(Released::Pending);
-        }
         let (_, ended) = self.end(lease, EndedBy::App);
         // In time or not, the state says what is known.
         tokio::select! {
@@ -108,20 +105,6 @@ impl Agent {
             let (request, ended) = state.expect_reply();
             let has_begun = self.step(state, |core, cx| core.leases(cx).end(lease, by, request));
             (has_begun, ended)
-        })
-    }
-
-    fn ask(
-        &self,
-        lease: &LeaseId,
-        question: impl FnOnce(&mut Leases) -> Result<LeaseView, LeaseError>,
-    ) -> Result<LeaseView, LeaseError> {
-        self.with_state(|state| {
-            let view = self.step(state, |core, cx| question(&mut core.leases(cx)));
-            view.map_err(|error| match error {
-                LeaseError::Unknown => state.unserved(lease),
-                error => error,
-            })
         })
     }
 

@@ -15,8 +15,6 @@ use super::core::session::Live;
 use super::election::Elections;
 use super::events::Streams;
 use super::journal::Writer;
-use super::journal::record::SessionRecord;
-use super::resume::Left;
 
 /// Everything the agent remembers.
 pub(super) struct State {
@@ -30,16 +28,12 @@ pub(super) struct State {
     pub(super) watch: Option<DropGuard>,
     /// Where what a restarted agent must know is written; none where nobody asked for that.
     pub(super) journal: Option<Writer>,
-    /// What an earlier process left, while it is not known whether it can be taken up.
-    pub(super) resuming: Option<Left>,
     /// When the timer wakes next.
     pub(super) next_timer: Moment,
     /// The agent has stopped and left promised leases to their session.
     pub(super) has_left: bool,
     /// The streams of events that are open.
     pub(super) streams: Streams,
-    /// When the resumption ended.
-    pub(super) idle_since: Moment,
     /// Who was told of the leads that leases are, and what the store said of others'.
     pub(super) elections: Elections,
 }
@@ -53,11 +47,9 @@ impl State {
             last_call: 0,
             watch: None,
             journal: None,
-            resuming: None,
             next_timer: Moment::default(),
             has_left: false,
             streams: Streams::default(),
-            idle_since: Moment::default(),
             elections: Elections::default(),
         }
     }
@@ -101,20 +93,7 @@ impl State {
     /// Since when that is so.
     pub(super) fn idle_since(&self) -> Option<Moment> {
         let core = &self.core;
-        let since = self.idle_since.max(core.own.idle_since);
-        let since = since.max(core.acquiring.idle_since);
+        let since = core.own.idle_since.max(core.acquiring.idle_since);
         self.is_idle().then_some(since)
-    }
-
-    /// Returns until when apps may believe what an earlier process promised them.
-    pub(super) fn promised_until(&self) -> Moment {
-        let session = self
-            .resuming
-            .as_ref()
-            .and_then(|left| left.session.as_ref());
-        let unresumed = session.map(SessionRecord::valid_until);
-        unresumed
-            .unwrap_or_default()
-            .max(self.core.own.earlier.promised_until())
     }
 }

@@ -20,7 +20,7 @@ impl Agent {
                 let state = self.state();
                 let held = state.core.own.leases();
                 let told = held.map(|held| held.lease.told_until());
-                told.chain([state.promised_until()]).max()
+                told.chain([state.core.promised_until()]).max()
             };
             let Some(told) = told.filter(|told| self.now() < *told) else {
                 return;
@@ -72,7 +72,7 @@ impl Agent {
         {
             let mut state = self.state();
             // An unfinished resumption may still bring leases: they are on file, and stay there.
-            state.has_left = state.left_at_stop() > 0 || state.resuming.is_some();
+            state.has_left = state.left_at_stop() > 0 || state.core.is_resuming();
             if !state.has_left {
                 return false;
             }

@@ -55,7 +55,7 @@ impl World {
         if !rules.apps_ask_on && node.can_be_told_more(lock, now, rules) {
             to.push(Action::AskAgain(index, lock));
         }
-        let heard = node.is_up() || (node.believes(lock, now) && !client.outlived);
+        let heard = node.is_up() || node.believes(lock, now);
         if client.lease.is_some() && heard {
             to.push(Action::End(index, lock));
         }
@@ -177,9 +177,7 @@ impl World {
             // A process with nothing to lose may as well crash when it has something.
             None if self.left.crashes > 0 && node.live.is_some() => {
                 let crash = |way: &Return| Action::Crash(index, *way);
-                let may_be =
-                    |way: &&Return| **way != Return::WithEarlierLease || node.has_earlier_lease();
-                to.extend(rules.returns.iter().filter(may_be).map(crash));
+                to.extend(rules.returns.iter().map(crash));
             }
             Some(_) | None => {}
         }

@@ -62,9 +62,7 @@ impl Node {
             return false;
         };
         let more = keep.valid_until().min(now.after(app_ttl(rules)));
-        // No app asks for one that has ended.
-        let is_asked_for = self.is_up() && !self.clients[lock].outlived;
-        is_asked_for && lease.lost(now, keep.valid_until()).is_none() && more > lease.told_until()
+        self.is_up() && lease.lost(now, keep.valid_until()).is_none() && more > lease.told_until()
     }
 
     /// The app asks again and is answered.
@@ -199,11 +197,9 @@ impl Node {
         Ok(())
     }
 
-    /// The app ends its lease, or repeats the end of an earlier one. A running agent receives that at once.
+    /// The app ends its lease. A running agent receives that at once.
     pub(crate) fn end(&mut self, lock: usize) {
-        if !self.clients[lock].outlived {
-            self.apps[lock].believes_until = None;
-        }
+        self.apps[lock].believes_until = None;
         if self.is_up() {
             self.give_up(lock);
         }
@@ -220,7 +216,6 @@ impl Node {
     /// The lease is over; its grant will be released.
     pub(crate) fn give_up(&mut self, lock: usize) {
         let client = &mut self.clients[lock];
-        client.outlived = false;
         if client.lease.take().is_some() {
             client.leaving = client.tenure.as_ref().map(|tenure| tenure.grant().clone());
         }

@@ -128,10 +128,9 @@ impl Node {
         };
         let mint = self.mint(rules);
         if let Some(grant) = &client.leaving {
-            // A resumed agent does not know what was promised with a grant that it does not know, or with a later
-            // lease of a known one.
-            let is_unknown = client.tenure.is_none() || client.spent;
-            let may_be_believed = is_unknown && self.promised.is_some_and(|until| now < until);
+            // A resumed agent does not know what was promised with a grant that it does not know.
+            let may_be_believed =
+                client.tenure.is_none() && self.promised.is_some_and(|until| now < until);
             if may_be_believed && rules.bug != Some(Bug::OrphansReleasedAtOnce) {
                 return Vec::new();
             }

@@ -149,31 +149,6 @@ fn older_state() {
     );
 }
 
-/// Processes that resume with a copy of their state file from when an earlier lease of a grant was served: the app
-/// ends that lease again while another one believes in a later lease.
-#[test]
-fn earlier_lease() {
-    let rules = Rules {
-        tries_each: 1,
-        returns: &[Return::WithEarlierLease],
-        budget: Budget {
-            crashes: 1,
-            ..Budget::default()
-        },
-        ..Rules::calm()
-    };
-    holds(
-        "earlier lease",
-        rules,
-        &[
-            "crash, keeping an earlier lease",
-            "restart",
-            "end",
-            "release",
-        ],
-    );
-}
-
 /// Three queued apps: hand-over, hanging up, a queue entry or a grant without a caller; a join that lands after its
 /// turn.
 #[test]

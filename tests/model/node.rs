@@ -5,9 +5,8 @@
 //! its own: it is every run in which only others and time advance meanwhile.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use leasehold::protocol::ids::{GrantId, LeaseId, SessionId};
+use leasehold::protocol::ids::{GrantId, SessionId};
 use leasehold::protocol::lease::{Lease, Tenure};
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::observed::{Observed, Sight};
@@ -55,8 +54,6 @@ pub(crate) enum Return {
     WithState,
     /// With a copy of it from before its leases were granted.
     WithOlderState,
-    /// With a copy of it from when an earlier lease of a grant was served.
-    WithEarlierLease,
     /// Without it: as a new session under a new name.
     WithoutState,
     /// Not at all.
@@ -66,10 +63,7 @@ pub(crate) enum Return {
 impl Return {
     /// Whether it knows its session.
     pub(crate) fn has_state(self) -> bool {
-        matches!(
-            self,
-            Self::WithState | Self::WithOlderState | Self::WithEarlierLease
-        )
+        matches!(self, Self::WithState | Self::WithOlderState)
     }
 }
 
@@ -112,9 +106,6 @@ pub(crate) struct LockClient {
     /// Resumed: the rest of the grant's tokens is spent.
     pub(crate) spent: bool,
     pub(crate) lease: Option<Lease>,
-    /// Its app ended that lease before the crash. The app that believes has a later one, which the agent does not
-    /// know.
-    pub(crate) outlived: bool,
     /// A grant or a queue entry that is being released until it is seen gone.
     pub(crate) leaving: Option<GrantId>,
     pub(crate) view: View,
@@ -185,11 +176,6 @@ impl Node {
         self.clients.iter().any(LockClient::is_busy)
     }
 
-    /// Whether an older copy of its state file can know a lease that is not the last of its grant.
-    pub(crate) fn has_earlier_lease(&self) -> bool {
-        self.keep().is_some() && self.clients.iter().any(LockClient::has_earlier_lease)
-    }
-
     pub(crate) fn believes(&self, lock: usize, now: Moment) -> bool {
         self.apps[lock]
             .believes_until
@@ -204,7 +190,6 @@ impl LockClient {
             tenure: None,
             spent: false,
             lease: None,
-            outlived: false,
             leaving: None,
             view: View::Unknown,
             rivals: Vec::new(),
@@ -217,22 +202,6 @@ impl LockClient {
         self.tenure = None;
         self.lease = None;
         self.spent = false;
-        self.outlived = false;
-    }
-
-    /// Whether its grant served another lease before the last one.
-    fn has_earlier_lease(&self) -> bool {
-        let served = self.tenure.as_ref().zip(self.known());
-        served.is_some_and(|(tenure, (_, lock))| tenure.last_token() > lock.token)
-    }
-
-    /// The lease that its grant served before the last one, as a resumed process has it: promised until then at most.
-    pub(crate) fn earlier_lease(&self, told: Moment, now: Moment, ttl: Duration) -> Option<Lease> {
-        let tenure = self.tenure.as_ref().filter(|_| self.has_earlier_lease())?;
-        let (_, lock) = self.known()?;
-        // With three or more, it makes no difference which of them it is.
-        let id = LeaseId::of(tenure.grant(), 0);
-        Some(Lease::resumed(id, lock.token, told, now, ttl))
     }
 
     pub(crate) fn is_busy(&self) -> bool {

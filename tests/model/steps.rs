@@ -7,7 +7,6 @@ use leasehold::protocol::lock::Lock;
 use leasehold::protocol::session::KeepAlive;
 use leasehold::protocol::token::{Mint, Revision, Seen};
 
-use crate::app::app_ttl;
 use crate::bugs::Bug;
 use crate::lock_client::Intent;
 use crate::lock_history::Violation;
@@ -291,7 +290,7 @@ impl World {
             Action::LoseStray(stray) => {
                 self.strays.remove(*stray);
             }
-            Action::Crash(node, way) => self.crash(*node, *way, rules),
+            Action::Crash(node, way) => self.crash(*node, *way),
             Action::Restart(node) => self.restart(*node),
             _ => self.override_step(action, rules),
         }
@@ -330,9 +329,8 @@ impl World {
     }
 
     /// What is only in memory is lost; what was sent is still under way.
-    fn crash(&mut self, index: usize, way: Return, rules: &Rules) {
+    fn crash(&mut self, index: usize, way: Return) {
         self.left.crashes -= 1;
-        let now = self.now(index);
         let node = &mut self.nodes[index];
         node.down = Some(way);
         node.seen = None;
@@ -340,19 +338,12 @@ impl World {
         let mut calls: Vec<Option<Call>> = Vec::new();
         for client in &mut node.clients {
             let before = std::mem::replace(client, LockClient::idle());
-            let earlier = told.filter(|_| way == Return::WithEarlierLease);
-            let earlier = earlier.and_then(|told| before.earlier_lease(told, now, app_ttl(rules)));
             calls.push(before.call);
             if way == Return::WithState {
                 client.spent = before.tenure.is_some();
                 client.leaving = before.leaving.filter(|_| client.spent);
                 client.tenure = before.tenure;
                 client.lease = before.lease;
-            } else if earlier.is_some() {
-                client.spent = true;
-                client.outlived = true;
-                client.tenure = before.tenure;
-                client.lease = earlier;
             }
         }
         match &mut node.live {

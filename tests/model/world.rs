@@ -113,7 +113,6 @@ impl Action {
             Self::LoseStray(_) => ("lose", None),
             Self::Crash(_, Return::WithState) => ("crash, keeping state", None),
             Self::Crash(_, Return::WithOlderState) => ("crash, keeping older state", None),
-            Self::Crash(_, Return::WithEarlierLease) => ("crash, keeping an earlier lease", None),
             Self::Crash(_, Return::WithoutState) => ("crash, losing state", None),
             Self::Crash(_, Return::Never) => ("crash for good", None),
             Self::Restart(_) => ("restart", None),

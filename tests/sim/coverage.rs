@@ -41,7 +41,6 @@ const KINDS: &[&str] = &[
     "sidecar crashed and lost its state",
     "sidecar crashed with state",
     "sidecar crashed without state",
-    "sidecar crashed, older state",
     "sidecar killed while it stopped",
     "sidecar stopped in good order",
     "sidecar stopped, promised leases left",

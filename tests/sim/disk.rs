@@ -1,5 +1,4 @@
-//! A pod's memory volume: the state file of its sidecar, which outlives the process, and possibly
-//! an older copy of it.
+//! A pod's memory volume: the state file of its sidecar, which outlives the process.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +16,6 @@ pub(crate) struct Disk(Arc<Mutex<Inner>>);
 struct Inner {
     /// `None` without a file.
     file: Option<Records>,
-    copy: Option<Records>,
     /// How many times a record on file was lost.
     forgot: u64,
     /// The process that has it open. Later writes of earlier processes are discarded.
@@ -33,25 +31,6 @@ struct File {
 impl Disk {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a snapshot of the volume.
-    pub(crate) fn copy(&self) {
-        let mut inner = self.inner();
-        let file = inner.file.clone();
-        inner.copy = file;
-    }
-
-    /// Restores the snapshot. Returns `false` if none exists.
-    pub(crate) fn bring_back(&self) -> bool {
-        let mut inner = self.inner();
-        let copy = inner.copy.take();
-        let is_there = copy.is_some();
-        if is_there {
-            inner.file = copy;
-            inner.forgot += 1;
-        }
-        is_there
     }
 
     /// Removes the file, as in the loss of a volume.

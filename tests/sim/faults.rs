@@ -50,9 +50,6 @@ impl Faults {
 
     fn inject_one(&mut self) {
         let pod = self.pods[self.random.usize(..self.pods.len())].clone();
-        if self.random.u8(..4) == 0 {
-            pod.disk().copy();
-        }
         match self.random.u8(..29) {
             0..8 => self.quality(pod.name(), pod.network()),
             8..12 => self.cut(pod.name(), pod.network()),

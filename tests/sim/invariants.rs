@@ -58,9 +58,6 @@ struct History {
     /// Grants that a person ended, or that existed when a backup was restored: others may hold the
     /// lock while their apps believe.
     overridden: BTreeSet<GrantId>,
-    /// Grants of which an agent may have forgotten which leases ended, because it resumed from an
-    /// older copy of its state file.
-    misremembered: BTreeSet<GrantId>,
     beliefs: BTreeMap<LeaseId, Belief>,
     /// The lease of each token.
     leases: BTreeMap<Token, LeaseId>,
@@ -143,22 +140,6 @@ impl Invariants {
         }
     }
 
-    /// A pod's agent resumed from an older copy of its state file. Only its grants so far are in
-    /// doubt.
-    pub(crate) fn misremembers(&mut self, pod: &str) {
-        for history in self.locks.values_mut() {
-            let granted = history.granted.iter();
-            let its = granted.filter(|(_, claimant)| *claimant.pod.name == *pod);
-            history.misremembered.extend(its.map(|(id, _)| id.clone()));
-        }
-    }
-
-    /// Returns whether any agent resumed from an older copy.
-    pub(crate) fn has_misremembered(&self) -> bool {
-        let mut all = self.locks.values();
-        all.any(|history| !history.misremembered.is_empty())
-    }
-
     /// Returns the session of a promise's grant.
     pub(crate) fn session_of(&mut self, promise: &Promise) -> Result<SessionId, String> {
         let grant = promise.lease.grant();
@@ -185,8 +166,7 @@ impl Invariants {
         let claims_exclusion = self.claims_exclusion;
         let history = self.of(&promise.resource);
         history.check_token(promise)?;
-        let is_in_doubt = history.is_misremembered(&promise.lease);
-        if history.over.contains(&promise.lease) && !is_in_doubt {
+        if history.over.contains(&promise.lease) {
             return Err(format!(
                 "{} receives that {} goes on after it was over",
                 promise.app, promise.lease
@@ -197,9 +177,7 @@ impl Invariants {
         }
         if claims_exclusion && !history.is_overridden(&promise.lease) {
             history.check_alone(promise)?;
-            if !is_in_doubt {
-                history.check_newest(promise)?;
-            }
+            history.check_newest(promise)?;
         }
         // An earlier promise stays valid, even if a slower answer has an earlier deadline.
         let told = history.beliefs.get(&promise.lease).map(|told| told.until);
@@ -299,11 +277,6 @@ impl History {
         let waiting = lock.waiters.entries().iter().map(|waiter| &waiter.grant);
         let all = lock.grant.iter().map(|grant| &grant.id).chain(waiting);
         self.overridden.extend(all.cloned());
-    }
-
-    fn is_misremembered(&self, lease: &LeaseId) -> bool {
-        let grant = lease.grant();
-        grant.is_some_and(|grant| self.misremembered.contains(&grant))
     }
 
     fn is_overridden(&self, lease: &LeaseId) -> bool {
@@ -421,11 +394,8 @@ impl History {
 
     /// No other app believes, and no newer lease was returned.
     fn check_alone(&self, promise: &Promise) -> Verdict {
-        let is_in_doubt = self.is_misremembered(&promise.lease);
         for (lease, other) in &self.beliefs {
-            // The leases of one grant belong to one agent.
-            let is_its = is_in_doubt && lease.grant() == promise.lease.grant();
-            if *lease == promise.lease || is_its || self.is_overridden(lease) {
+            if *lease == promise.lease || self.is_overridden(lease) {
                 continue;
             }
             if promise.at < other.until || promise.token < other.token {

@@ -61,8 +61,6 @@ pub(crate) struct Setup {
     pub(crate) first_revision: Revision,
     /// The maximum time until a backup is restored, in TTLs, in worlds with restores.
     pub(crate) restored_within: Option<f64>,
-    /// Whether sidecars restart with older copies of their state files.
-    pub(crate) has_older_copies: bool,
 }
 
 impl Setup {
@@ -100,7 +98,6 @@ impl Setup {
                 1_000 + seed % 1_000
             }),
             restored_within: (random.u8(..3) == 0 || control == Control::Bump).then_some(3.0),
-            has_older_copies: random.u8(..5) == 0,
         }
     }
 }

@@ -130,7 +130,10 @@ fn tell(
     }
     let now = leases.env.now;
     let is_draining = leases.session.is_draining();
-    let session = &leases.own.lease(lease).ok_or(LeaseError::Unknown)?.session;
+    let Some(held) = leases.own.lease(lease) else {
+        return Err(leases.session.unserved(lease));
+    };
+    let session = &held.session;
     let deadline = leases.deadline_of(&session.id);
     let deadline = deadline.ok_or(LeaseError::Lost(Loss::SessionExpired))?;
     let held = leases.own.lease_mut(lease).ok_or(LeaseError::Unknown)?;

@@ -12,8 +12,9 @@ use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, StoreWentBack};
 
-use super::history::{End, RequestKey};
+use super::history::{EndedLease, RequestKey};
 use super::report::Report;
+use super::saved::SavedSession;
 
 /// Names a request that the core answers with [`Effect::Reply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -187,8 +188,8 @@ pub(in crate::agent) enum StoreCall {
 /// What is written to the state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::agent) enum Record {
-    /// The session as it is now.
-    Session,
+    /// The session.
+    Session(SavedSession),
     /// The session is over.
     SessionOver,
     /// A lease as it is now, unless its end follows.
@@ -199,17 +200,10 @@ pub(in crate::agent) enum Record {
     Ended(EndedLease),
     /// No caller received the answer to this request.
     Unheard(RequestKey),
-}
-
-/// The end of a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::agent) struct EndedLease {
-    pub(in crate::agent) lease: LeaseId,
-    pub(in crate::agent) end: End,
-    /// Whether a release of its grant may be sent from here on.
-    pub(in crate::agent) may_release: bool,
-    /// The request that it answered.
-    pub(in crate::agent) request: Option<RequestKey>,
+    /// The file is written anew. What is in it is true as well.
+    Compaction,
+    /// The file is written anew. What is in it is not true any more.
+    Replacement,
 }
 
 /// Opens or closes a watch.

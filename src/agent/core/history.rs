@@ -45,6 +45,17 @@ impl RequestKey {
     }
 }
 
+/// The end of a lease, as it is on file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent) struct EndedLease {
+    pub(in crate::agent) lease: LeaseId,
+    pub(in crate::agent) end: End,
+    /// Whether a release of its grant may be sent from here on.
+    pub(in crate::agent) may_release: bool,
+    /// The request that it answered.
+    pub(in crate::agent) request: Option<RequestKey>,
+}
+
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::agent) struct Answered {

@@ -19,7 +19,6 @@ use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
 use super::acquiring::Acquiring;
-use super::earlier::EarlierPromise;
 use super::effect::{CallId, Effect, Record, Reply};
 use super::env::Env;
 use super::free_locks::FreeLocks;
@@ -76,6 +75,17 @@ impl Leases<'_> {
     /// believe in it. The request is answered when that has ended. Returns whether anything has begun:
     /// not if there is no such lease, if that has begun before, or if an app was promised it.
     pub(in crate::agent) fn end(&mut self, lease: &LeaseId, by: EndedBy, request: CallId) -> bool {
+        if let Some(ended) = self.session.end_unresumed(lease) {
+            // Its release begins when it is known what continues.
+            self.env
+                .out
+                .push(Effect::Persist(Record::Ended(ended.clone())));
+            let now = self.env.now;
+            self.history
+                .record_earlier_end(ended.lease, ended.end, ended.request, now);
+            self.answer(vec![request]);
+            return true;
+        }
         self.end_by_clock(lease);
         let has_begun = self.end_by(lease, by, Some(request));
         if !has_begun {
@@ -91,7 +101,7 @@ impl Leases<'_> {
             return;
         };
         // On file first: after a restart it must not be served either.
-        let end = self.own.end_record(held, End::Releasing);
+        let end = Own::end_record(held, End::Releasing);
         self.env.out.push(Effect::Persist(Record::Ended(end)));
         let Some(held) = self.own.lease_mut(lease) else {
             return;
@@ -184,9 +194,7 @@ impl Leases<'_> {
         let report = Report::SessionLost(session.clone(), loss, leases.len());
         self.env.out.report(report);
         let promised = leases.iter().map(|held| held.lease.told_until()).max();
-        let promised = promised
-            .unwrap_or(now)
-            .max(self.own.earlier.promised_until());
+        let promised = promised.unwrap_or(now).max(self.releases.promised_until());
         let mut releases = Vec::new();
         for mut held in leases {
             self.report_loss(held.summary(now), loss);
@@ -216,11 +224,6 @@ impl Leases<'_> {
         }
     }
 
-    /// Returns what an earlier process promised.
-    pub(in crate::agent) const fn earlier(&mut self) -> &mut EarlierPromise {
-        &mut self.own.earlier
-    }
-
     /// Releases a warm grant, if there is one.
     pub(in crate::agent) fn release_warm(&mut self, resource: &Resource) {
         if let Some(warm) = self.own.take_warm(resource, self.env.now) {
@@ -237,18 +240,10 @@ impl Leases<'_> {
         }
     }
 
-    /// Begins to release a grant; if an earlier process promised it, once that promise has passed.
-    pub(in crate::agent) fn release(&mut self, mut what: ReleaseOf, mut requests: Vec<CallId>) {
-        if self.own.earlier.is_held_back(&what.grant.id) {
-            what.not_before = what.not_before.max(self.own.earlier.not_before());
-            // Its queue may have changed by then.
-            what.known = None;
-            // The app need not wait for that.
-            self.answer(std::mem::take(&mut requests));
-        }
+    /// Begins to release a grant.
+    pub(in crate::agent) fn release(&mut self, what: ReleaseOf, requests: Vec<CallId>) {
         let record = &mut releases::Record {
             history: self.history,
-            earlier: &mut self.own.earlier,
             session: self.session.live(),
         };
         self.releases.release(what, requests, record, &mut self.env);
@@ -262,8 +257,6 @@ impl Leases<'_> {
 
     /// Removes a lease whose grant is released or gone, and records how it ended.
     pub(super) fn end_for_good(&mut self, lease: &LeaseId, end: End) -> Option<Held> {
-        let grant = self.own.lease(lease)?.tenure.grant().clone();
-        self.own.earlier.hold_back(&grant, self.env.now);
         self.own.lease_mut(lease)?.tenure.release_sent();
         self.remove(lease, end)
     }
@@ -429,7 +422,7 @@ impl Leases<'_> {
 
     fn remove(&mut self, lease: &LeaseId, end: End) -> Option<Held> {
         // On file first: what is in neither place would never be released.
-        let record = self.own.end_record(self.own.lease(lease)?, end);
+        let record = Own::end_record(self.own.lease(lease)?, end);
         self.env.out.push(Effect::Persist(Record::Ended(record)));
         let held = self.own.remove(lease, self.env.now)?;
         let resource = held.stored.value.resource.clone();

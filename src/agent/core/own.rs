@@ -12,10 +12,8 @@ use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
-use super::earlier::EarlierPromise;
-use super::effect::EndedLease;
 use super::held::Held;
-use super::history::{End, RequestKey};
+use super::history::{End, EndedLease};
 use super::warm::Warm;
 
 /// How many foreign grants are reported; one pod can make any number.
@@ -35,8 +33,6 @@ pub(in crate::agent) struct Own {
     stopped: BTreeSet<LeaseId>,
     /// Foreign grants that were reported.
     reported: BTreeSet<GrantId>,
-    /// What an earlier process promised.
-    pub(in crate::agent) earlier: EarlierPromise,
     /// Whether a grant gave another lease since the store was last asked who waits.
     pub(super) was_reused: bool,
     /// No lease or warm grant ends by the clock before this.
@@ -117,29 +113,12 @@ impl Own {
 
     /// Returns the end of a lease as it is to be persisted: how it ended, and whether its release may
     /// be on its way then.
-    pub(in crate::agent) fn end_record(&self, held: &Held, end: End) -> EndedLease {
-        let is_held_back = self.earlier.is_held_back(held.tenure.grant());
+    pub(in crate::agent) fn end_record(held: &Held, end: End) -> EndedLease {
         EndedLease {
             lease: held.lease.id.clone(),
             end,
-            may_release: held.tenure.is_release_sent() && !is_held_back && !is_of_session(end),
+            may_release: held.tenure.is_release_sent() && !is_of_session(end),
             request: held.request.clone(),
-        }
-    }
-
-    /// Returns the end of a lease that is in the history, as it is to be persisted once more.
-    pub(in crate::agent) fn past_end_record(
-        &self,
-        lease: &LeaseId,
-        end: End,
-        request: Option<&RequestKey>,
-    ) -> EndedLease {
-        let is_held_back = |grant| self.earlier.is_held_back(&grant);
-        EndedLease {
-            lease: lease.clone(),
-            end,
-            may_release: end == End::Releasing && !lease.grant().is_some_and(is_held_back),
-            request: request.cloned(),
         }
     }
 

@@ -120,9 +120,12 @@ impl Release {
         self.what.ending.as_ref()
     }
 
-    /// Returns whether nothing was sent yet, because it has to wait.
-    pub(super) const fn is_held_back(&self) -> bool {
-        matches!(self.step, Step::Held(_))
+    /// Returns when the first attempt may be sent, if it has to wait for that.
+    pub(super) const fn held_until(&self) -> Option<Moment> {
+        match self.step {
+            Step::Held(until) => Some(until),
+            Step::Pause(_) | Step::Reading(_) | Step::Writing(..) => None,
+        }
     }
 
     /// Returns whether its session was lost.

@@ -9,10 +9,9 @@ use crate::protocol::lock::Lock;
 use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 
-use super::earlier::EarlierPromise;
 use super::effect::{Answer, CallId, Effect, OpId};
 use super::env::{Env, Machine};
-use super::history::{End, History};
+use super::history::{End, EndedLease, History, RequestKey};
 use super::leftover::{self, Leftover, Uncertain};
 use super::lost::{LostLease, Read};
 use super::release::{self, Release, ReleaseOf};
@@ -40,7 +39,6 @@ pub(in crate::agent) struct Releases {
 /// What an outcome is recorded in.
 pub(super) struct Record<'a> {
     pub(super) history: &'a mut History,
-    pub(super) earlier: &'a mut EarlierPromise,
     pub(super) session: Option<&'a Live>,
 }
 
@@ -60,8 +58,33 @@ impl Releases {
 
     /// Returns how many of them wait for a promise of an earlier process to pass.
     pub(in crate::agent) fn held_back(&self) -> usize {
-        let releases = self.running.values();
-        releases.filter(|release| release.is_held_back()).count()
+        self.running
+            .values()
+            .filter_map(Release::held_until)
+            .count()
+    }
+
+    /// Returns when the last of these promises passes.
+    pub(in crate::agent) fn promised_until(&self) -> Moment {
+        let until = self.running.values().filter_map(Release::held_until);
+        until.max().unwrap_or_default()
+    }
+
+    /// Returns the end of a lease that is in the history, as it is to be persisted once more.
+    pub(in crate::agent) fn past_end_record(
+        &self,
+        lease: &LeaseId,
+        end: End,
+        request: Option<&RequestKey>,
+    ) -> EndedLease {
+        let release = lease.grant().and_then(|grant| self.running.get(&grant));
+        let is_held_back = release.is_some_and(|release| release.held_until().is_some());
+        EndedLease {
+            lease: lease.clone(),
+            end,
+            may_release: end == End::Releasing && !is_held_back,
+            request: request.cloned(),
+        }
     }
 
     /// Begins to release a grant; answers the requests once that has ended.
@@ -242,11 +265,7 @@ impl Releases {
         let Some(release) = self.running.get_mut(grant) else {
             return;
         };
-        let was_held_back = release.is_held_back();
         let outcome = release.timer(env);
-        if was_held_back && !release.is_held_back() {
-            record.earlier.release_started(grant);
-        }
         self.released(grant, outcome, record, env);
     }
 

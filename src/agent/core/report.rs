@@ -11,6 +11,7 @@ use crate::protocol::session::PodRef;
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::token::{Revision, StoreWentBack, Token};
 
+use super::discard::DiscardReason;
 use super::summary::Summary;
 
 /// What an incident says: its actor and its reason.
@@ -21,6 +22,8 @@ pub(in crate::agent) type Said = (Arc<str>, Arc<str>);
 pub(in crate::agent) enum Report {
     /// A session began.
     SessionStarted(SessionId, Duration),
+    /// Something about the session of an earlier process.
+    Resumption(ResumptionReport),
     /// The session was ended because it was idle.
     IdleSessionEnded(SessionId),
     /// Writing that the session has ended failed, and is not retried.
@@ -77,6 +80,32 @@ pub(in crate::agent) enum Report {
     WatchInterrupted(SessionId, StoreError),
     /// Listing what the session holds failed, and is retried.
     ListingFailed(SessionId, StoreError),
+}
+
+/// Something about the session of an earlier process.
+#[derive(Clone, Debug)]
+pub(in crate::agent) enum ResumptionReport {
+    /// It continues, with so many leases. So many others are lost, and so many grants are released at
+    /// once and later.
+    Continues {
+        session: SessionId,
+        leases: usize,
+        lost: usize,
+        released: usize,
+        released_later: usize,
+    },
+    /// One of its leases does not continue.
+    LeaseLost(LeaseId, Token, Loss),
+    /// It does not continue, and so many leases with it.
+    Discarded(DiscardReason, Option<SessionId>, usize),
+    /// A call failed, and is retried.
+    CallFailed(StoreError),
+}
+
+impl From<ResumptionReport> for Report {
+    fn from(report: ResumptionReport) -> Self {
+        Self::Resumption(report)
+    }
 }
 
 /// Something about a claim.

@@ -16,6 +16,9 @@ use super::report::ClaimReport;
 
 /// Takes a request for a lock: it is answered at once, or the caller waits for the answer.
 pub(super) fn acquire(leases: &mut Leases, call: CallId, request: AcquireRequest, arrived: Moment) {
+    if let Some(resuming) = leases.session.resuming_mut() {
+        return resuming.defer(call, request, arrived, leases.env.now);
+    }
     match answer_at_once(leases, &request, arrived) {
         Ok(None) => {}
         Ok(Some(acquired)) => return answer(leases, call, Ok(acquired)),
@@ -33,6 +36,10 @@ pub(super) fn acquire(leases: &mut Leases, call: CallId, request: AcquireRequest
 /// A client hung up before its call was answered.
 pub(super) fn hang_up(leases: &mut Leases, call: CallId) {
     let now = leases.env.now;
+    let resuming = leases.session.resuming_mut();
+    if resuming.is_some_and(|resuming| resuming.hang_up(call)) {
+        return leases.env.out.push(Effect::Reply(call, Reply::Done));
+    }
     let Some(resource) = leases.acquiring.calls.remove(&call) else {
         return;
     };

@@ -1,5 +1,6 @@
-//! The agent's one session: it begins with the first acquire, is renewed while it is needed, ends
-//! after ten idle minutes or at shutdown, and is lost when its deadline passes.
+//! The agent's one session: it begins with the first acquire or continues an earlier process' one, is
+//! renewed while it is needed, ends after ten idle minutes or at shutdown, and is lost when its deadline
+//! passes.
 //!
 //! Invariant: a renewal that is answered after the deadline changes nothing. The session is lost,
 //! and its name is never used again. At most one call is in flight.
@@ -7,25 +8,33 @@
 mod begin;
 mod config;
 mod live;
+mod needs;
+mod resuming;
 
 use std::time::Duration;
 
-use crate::agent::AcquireError;
-use crate::protocol::ids::{Resource, SessionId};
+use crate::agent::{AcquireError, LeaseError};
+use crate::protocol::ids::{LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
-use crate::protocol::object::{StoreError, Stored};
-use crate::protocol::session::{KeepAlive, PodRef, Revocation, RevokeReason, Session};
+use crate::protocol::object::StoreError;
+use crate::protocol::session::{PodRef, Revocation, RevokeReason, Session};
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::Revision;
 
 use super::cooldown::Cooldown;
+use super::discard::DiscardReason;
 use super::effect::{Answer, CallId, Effect, LostSession, OpId, Record, Reply};
 use super::env::Env;
+use super::history::EndedLease;
 use super::limits::{REQUEST_LIMIT, REQUEST_PAUSE};
 use super::report::Report;
+use super::saved::{SavedSession, SavedState};
 use begin::Begin;
 pub(in crate::agent) use config::SessionConfig;
 pub(in crate::agent) use live::Live;
+use needs::{Needs, Ready};
+use resuming::Resuming;
+pub(super) use resuming::{Resumption, ResumptionEnd};
 
 /// The session, or how far it has come.
 #[derive(Clone, Debug)]
@@ -33,9 +42,7 @@ pub(super) struct SessionMachine {
     config: SessionConfig,
     state: State,
     /// The claims that wait for it.
-    needs: Vec<Need>,
-    /// Those that it is there for, or that it failed.
-    ready: Vec<Ready>,
+    pub(super) needs: Needs,
     cooldown: Cooldown,
     /// No further session begins.
     is_draining: bool,
@@ -45,42 +52,30 @@ pub(super) struct SessionMachine {
     stopping: Vec<CallId>,
     /// A session that was lost, with what depends on it still to be ended.
     lost: Option<LostSession>,
-    /// All answers to needs.
-    #[cfg(test)]
-    pub(super) answered: Vec<Ready>,
+    /// The end of a resumption, with what depends on it still to be done.
+    resumption: Option<Resumption>,
 }
 
 #[derive(Clone, Debug)]
 enum State {
     None,
+    Resuming(Box<Resuming>),
     Beginning(Begin),
     Live(Box<Live>),
 }
-
-#[derive(Clone, Debug)]
-struct Need {
-    /// The lock whose claim needs it.
-    resource: Resource,
-    until: Moment,
-}
-
-/// The answer to a need.
-pub(super) type Ready = (Resource, Result<(), AcquireError>);
 
 impl SessionMachine {
     pub(super) fn new(config: SessionConfig) -> Self {
         Self {
             config,
             state: State::None,
-            needs: Vec::new(),
-            ready: Vec::new(),
+            needs: Needs::default(),
             cooldown: Cooldown::default(),
             is_draining: false,
             is_stopped: false,
             stopping: Vec::new(),
             lost: None,
-            #[cfg(test)]
-            answered: Vec::new(),
+            resumption: None,
         }
     }
 
@@ -101,9 +96,50 @@ impl SessionMachine {
 
     /// Takes the answers to needs.
     pub(super) fn take_ready(&mut self) -> Vec<Ready> {
-        #[cfg(test)]
-        self.answered.extend(self.ready.iter().cloned());
-        std::mem::take(&mut self.ready)
+        self.needs.take_ready()
+    }
+
+    /// Takes a resumption that is over.
+    pub(super) const fn take_resumption(&mut self) -> Option<Resumption> {
+        self.resumption.take()
+    }
+
+    /// Returns whether it is not known yet whether an earlier process' session continues.
+    pub(super) const fn is_resuming(&self) -> bool {
+        matches!(self.state, State::Resuming(_))
+    }
+
+    /// Returns until when apps may believe what an earlier process promised them, while it is not known
+    /// which of its leases continue.
+    pub(super) fn unresumed_until(&self) -> Option<Moment> {
+        match &self.state {
+            State::Resuming(resuming) => Some(resuming.valid_until()),
+            State::None | State::Beginning(_) | State::Live(_) => None,
+        }
+    }
+
+    /// Returns the resumption, for requests that wait for it.
+    pub(super) fn resuming_mut(&mut self) -> Option<&mut Resuming> {
+        match &mut self.state {
+            State::Resuming(resuming) => Some(resuming),
+            State::None | State::Beginning(_) | State::Live(_) => None,
+        }
+    }
+
+    /// Returns why there is nothing to say of a lease that is not served and did not end.
+    pub(super) fn unserved(&self, lease: &LeaseId) -> LeaseError {
+        match &self.state {
+            State::Resuming(resuming) if resuming.saved.leases.contains_key(lease) => {
+                LeaseError::Resuming
+            }
+            _ => LeaseError::Unknown,
+        }
+    }
+
+    /// An app ends a lease of which it is not known whether it continues. Returns its end; `None` if it is
+    /// no such lease.
+    pub(super) fn end_unresumed(&mut self, lease: &LeaseId) -> Option<EndedLease> {
+        self.resuming_mut()?.saved.end_by_app(lease)
     }
 
     /// Takes a session that was lost.
@@ -115,7 +151,7 @@ impl SessionMachine {
     pub(super) const fn live(&self) -> Option<&Live> {
         match &self.state {
             State::Live(live) => Some(live),
-            State::None | State::Beginning(_) => None,
+            State::None | State::Resuming(_) | State::Beginning(_) => None,
         }
     }
 
@@ -133,13 +169,12 @@ impl SessionMachine {
     pub(super) fn need(&mut self, resource: Resource, listed: Option<Revision>, env: &mut Env) {
         self.expire(env);
         if self.is_stopped {
-            return self.ready.push((resource, Err(AcquireError::ShuttingDown)));
+            return self.needs.refuse(resource, AcquireError::ShuttingDown);
         }
-        let until = env.now.after(REQUEST_LIMIT);
-        self.needs.push(Need { resource, until });
+        self.needs.add(resource, env.now.after(REQUEST_LIMIT));
         match &mut self.state {
             State::None => self.begin(listed, env),
-            State::Beginning(_) => {}
+            State::Resuming(_) | State::Beginning(_) => {}
             // Only for the first: callers that come again and again must not add up to a storm.
             State::Live(live) if live.is_stale(env.now) => {
                 if self.needs.len() == 1 {
@@ -163,9 +198,14 @@ impl SessionMachine {
 
     /// Takes the session out, to end it; with its call that is in flight.
     pub(super) fn take(&mut self, env: &mut Env) -> Option<(Session, Option<OpId>)> {
-        self.answer_needs(&Err(AcquireError::ShuttingDown));
+        self.needs.answer(&Err(AcquireError::ShuttingDown));
+        if let State::Resuming(resuming) = &mut self.state {
+            // What is on file stays there for the next process.
+            resuming.halt();
+            return None;
+        }
         match std::mem::replace(&mut self.state, State::None) {
-            State::None => None,
+            State::None | State::Resuming(_) => None,
             State::Beginning(begin) => begin.session(),
             State::Live(live) => {
                 env.out.push(Effect::Persist(Record::SessionOver));
@@ -178,23 +218,20 @@ impl SessionMachine {
     pub(super) fn stop_renewing(&mut self, call: CallId, env: &mut Env) {
         self.is_stopped = true;
         self.stopping.push(call);
-        self.answer_needs(&Err(AcquireError::ShuttingDown));
-        if let State::Live(live) = &mut self.state {
-            live.renew_no_more();
+        self.needs.answer(&Err(AcquireError::ShuttingDown));
+        match &mut self.state {
+            State::Live(live) => live.renew_no_more(),
+            State::Resuming(resuming) => resuming.halt(),
+            State::None | State::Beginning(_) => {}
         }
         self.answer_stop(env);
     }
 
-    /// Continues with a session that an earlier process began, and that was renewed since.
-    pub(super) fn adopt(
-        &mut self,
-        stored: Stored<Session>,
-        keep_alive: KeepAlive,
-        listed: Revision,
-        env: &mut Env,
-    ) {
-        let live = Live::new(stored, keep_alive, listed, env);
-        self.state = State::Live(Box::new(live));
+    /// Begins to find out whether an earlier process' session continues.
+    pub(super) fn resume(&mut self, saved: SavedState, session: SavedSession, env: &mut Env) {
+        let resuming = Resuming::new(saved, session, env);
+        self.state = State::Resuming(Box::new(resuming));
+        self.expire(env);
     }
 
     /// Loses the session. Waiting callers get the next one.
@@ -213,9 +250,10 @@ impl SessionMachine {
         }
     }
 
-    /// Begins another session, if one is being created that may be from before a restore. Returns that,
-    /// with its call that is in flight.
+    /// Begins another session, if one is being created or resumed that is from before a restore. Returns
+    /// the one that is being created, with its call that is in flight.
     pub(super) fn restart(&mut self, env: &mut Env) -> Option<(Session, Option<OpId>)> {
+        self.discard(DiscardReason::StoreRestored, env);
         let State::Beginning(begin) = &self.state else {
             return None;
         };
@@ -231,6 +269,7 @@ impl SessionMachine {
     pub(super) fn timer(&mut self, env: &mut Env) {
         self.expire(env);
         match &mut self.state {
+            State::Resuming(resuming) => resuming.timer(env),
             State::Beginning(begin) => begin.timer(env),
             State::Live(live) if !self.is_stopped && live.is_due(env) => live.renew(env),
             State::None | State::Live(_) => {}
@@ -251,6 +290,7 @@ impl SessionMachine {
     pub(super) fn timeout(&self, is_idle: bool) -> Option<Moment> {
         match &self.state {
             State::None => None,
+            State::Resuming(resuming) => Some(resuming.timeout()),
             State::Beginning(begin) => begin.timeout(),
             State::Live(live) => {
                 let due = live.due(is_idle).filter(|_| !self.is_stopped);
@@ -265,6 +305,10 @@ impl SessionMachine {
         self.expire(env);
         let longest = self.longest_pause();
         match &mut self.state {
+            State::Resuming(resuming) => {
+                let progress = resuming.answered(op, answer, env);
+                self.resumption_answered(progress, env);
+            }
             State::Beginning(begin) => {
                 let progress = begin.answered(op, answer, &self.config, env);
                 self.beginning_answered(progress, env);
@@ -281,6 +325,11 @@ impl SessionMachine {
 
     /// Loses the session once its deadline has passed: an app may know of the loss already.
     pub(super) fn expire(&mut self, env: &mut Env) {
+        if let State::Resuming(resuming) = &self.state
+            && env.now >= resuming.valid_until()
+        {
+            self.discard(resuming.why_too_late(), env);
+        }
         let Some(live) = self.live().filter(|live| env.now >= live.valid_until()) else {
             return;
         };
@@ -298,7 +347,44 @@ impl SessionMachine {
         };
         match may_begin {
             Ok(()) => self.state = State::Beginning(Begin::new(listed, &self.config, env)),
-            Err(error) => self.answer_needs(&Err(error)),
+            Err(error) => self.needs.answer(&Err(error)),
+        }
+    }
+
+    fn resumption_answered(&mut self, progress: resuming::Progress, env: &mut Env) {
+        match progress {
+            resuming::Progress::Continues => {}
+            resuming::Progress::Discarded(reason) => self.discard(reason, env),
+            resuming::Progress::Resumed(renewed, page) => {
+                let live = Live::new(renewed.stored, renewed.keep_alive, page.revision, env);
+                let end = ResumptionEnd::Continues(live.key(), page);
+                self.end_resumption(end, State::Live(Box::new(live)));
+                self.answer_needs_if_fresh(env);
+            }
+        }
+    }
+
+    /// Does not continue the session of an earlier process.
+    fn discard(&mut self, reason: DiscardReason, env: &mut Env) {
+        if !self.is_resuming() {
+            return;
+        }
+        self.end_resumption(ResumptionEnd::Discarded(reason), State::None);
+        if !self.needs.is_empty() {
+            self.begin(None, env);
+        }
+    }
+
+    fn end_resumption(&mut self, end: ResumptionEnd, next: State) {
+        let before = std::mem::replace(&mut self.state, next);
+        if let State::Resuming(resuming) = before {
+            let (saved, session, deferred) = resuming.into_parts();
+            self.resumption = Some(Resumption {
+                end,
+                saved,
+                told_until: session.valid_until,
+                deferred,
+            });
         }
     }
 
@@ -306,14 +392,14 @@ impl SessionMachine {
         match progress {
             begin::Progress::Continues => {}
             begin::Progress::Retries(at, error) => {
-                self.refuse_late_needs(at, &error.into());
+                self.needs.refuse_late(at, &error.into());
                 if self.needs.is_empty() {
                     self.state = State::None;
                 }
             }
             begin::Progress::Failed(error) => {
                 self.state = State::None;
-                self.answer_needs(&Err(error));
+                self.needs.answer(&Err(error));
             }
             begin::Progress::Revoked(revocation) => {
                 self.state = State::None;
@@ -323,9 +409,10 @@ impl SessionMachine {
                 }
             }
             begin::Progress::Begun(live) => {
+                let session = live.saved();
                 self.state = State::Live(live);
                 // Before anything is promised from it.
-                env.out.push(Effect::Persist(Record::Session));
+                env.out.push(Effect::Persist(Record::Session(session)));
                 self.answer_needs_if_fresh(env);
             }
         }
@@ -340,7 +427,7 @@ impl SessionMachine {
             }
             live::Progress::Failed(until) => {
                 let error = StoreError::Unavailable("the session could not be renewed".into());
-                self.refuse_late_needs(until, &error.into());
+                self.needs.refuse_late(until, &error.into());
             }
             live::Progress::Lost(loss) => {
                 env.out.report(Report::RenewalLost);
@@ -384,24 +471,15 @@ impl SessionMachine {
         if live.is_stale(env.now) {
             return live.hurry(REQUEST_PAUSE, env);
         }
-        self.answer_needs(&Ok(()));
-    }
-
-    fn answer_needs(&mut self, answer: &Result<(), AcquireError>) {
-        let needs = self.needs.drain(..);
-        self.ready
-            .extend(needs.map(|need| (need.resource, answer.clone())));
-    }
-
-    /// Refuses callers that will have waited too long when the next attempt is made.
-    fn refuse_late_needs(&mut self, next: Moment, error: &AcquireError) {
-        let late = self.needs.extract_if(.., |need| next >= need.until);
-        self.ready
-            .extend(late.map(|need| (need.resource, Err(error.clone()))));
+        self.needs.answer(&Ok(()));
     }
 
     fn answer_stop(&mut self, env: &mut Env) {
-        let in_flight = self.live().and_then(Live::in_flight);
+        let in_flight = match &self.state {
+            State::Live(live) => live.in_flight(),
+            State::Resuming(resuming) => resuming.in_flight(),
+            State::None | State::Beginning(_) => None,
+        };
         if in_flight.is_none() {
             for call in self.stopping.drain(..) {
                 env.out.push(Effect::Reply(call, Reply::Done));

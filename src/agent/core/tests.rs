@@ -5,6 +5,7 @@ mod claims;
 mod leases;
 mod observed;
 mod releases;
+mod resuming;
 mod session;
 mod watch;
 
@@ -210,12 +211,12 @@ impl Rig {
     }
 
     fn is_ready(&self, need: &Resource) -> bool {
-        let mut answered = self.core.session.answered.iter();
+        let mut answered = self.core.session.needs.answered.iter();
         answered.any(|(resource, _)| resource == need)
     }
 
     fn reply(&mut self, need: &Resource) -> Result<SessionId, AcquireError> {
-        let answered = &self.core.session.answered;
+        let answered = &self.core.session.needs.answered;
         let found = answered.iter().find(|(resource, _)| resource == need);
         let (_, session) = found.expect("there is no answer yet").clone();
         session.map(|()| self.core.live().unwrap().id().clone())

@@ -1,9 +1,12 @@
 //! The texts of the core's reports, and their metrics.
 
-use crate::agent::core::report::{ClaimReport, Report, Said};
+use std::path::Path;
+
+use crate::agent::core::discard::DiscardReason;
+use crate::agent::core::report::{ClaimReport, Report, ResumptionReport, Said};
 use crate::agent::core::summary::Summary;
 use crate::agent::metrics::Metrics;
-use crate::protocol::ids::LeaseId;
+use crate::protocol::ids::{LeaseId, SessionId};
 use crate::protocol::lease::Loss;
 
 /// Logs and counts.
@@ -12,6 +15,7 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
         Report::SessionStarted(session, ttl) => {
             tracing::info!(%session, sessionTtlSeconds = ttl.as_secs(), "session started");
         }
+        Report::Resumption(resumption) => report_resumption(resumption, metrics),
         Report::IdleSessionEnded(session) => tracing::info!(%session, "idle session ended"),
         Report::EndingSessionFailed(session, error) => {
             tracing::warn!(%session, %error, "ending session failed");
@@ -75,6 +79,36 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
     }
 }
 
+fn report_resumption(report: &ResumptionReport, metrics: &Metrics) {
+    match report {
+        ResumptionReport::Continues {
+            session,
+            leases,
+            lost,
+            released,
+            released_later,
+        } => tracing::info!(
+            %session, leases, lost, released, releasedLater = released_later,
+            "resumed session from state file"
+        ),
+        ResumptionReport::LeaseLost(lease, token, loss) => {
+            metrics.lease_lost(loss.as_str());
+            tracing::warn!(
+                leaseId = %lease, fencingToken = token.get(), reason = loss.as_str(), "lease lost"
+            );
+        }
+        ResumptionReport::Discarded(reason, session, leases) => {
+            for _ in 0..*leases {
+                metrics.lease_lost(reason.loss().as_str());
+            }
+            state_discarded(reason, session.as_ref(), Some(*leases), None);
+        }
+        ResumptionReport::CallFailed(error) => {
+            tracing::debug!(%error, "resuming session failed; retrying");
+        }
+    }
+}
+
 fn report_claim(report: &ClaimReport, metrics: &Metrics) {
     match report {
         ClaimReport::GrantWithoutCaller(resource, grant) => {
@@ -117,6 +151,21 @@ fn report_claim(report: &ClaimReport, metrics: &Metrics) {
             tracing::info!(leaseId = %lease, "caller disconnected; lease released");
         }
     }
+}
+
+/// Logs why nothing continues; with the session and how many leases it had, if that is known, and where
+/// the file is now, if it was set aside.
+pub(in crate::agent) fn state_discarded(
+    reason: &DiscardReason,
+    session: Option<&SessionId>,
+    leases: Option<usize>,
+    file: Option<&Path>,
+) {
+    tracing::warn!(
+        %reason, session = session.map(tracing::field::display), leases,
+        file = file.map(|path| tracing::field::display(path.display())), advice = reason.advice(),
+        "ignoring state file; starting a new session"
+    );
 }
 
 fn lease_lost(lease: &Summary, loss: Loss, metrics: &Metrics) {

@@ -8,15 +8,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Life;
-use crate::agent::core::effect::EndedLease;
 use crate::agent::core::held::Held;
-use crate::agent::core::history::{End, RequestKey};
-use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource};
+use crate::agent::core::history::{End, EndedLease, RequestKey};
+use crate::agent::core::saved::{SavedLease, SavedSession};
+use crate::protocol::ids::{OwnerId, Resource};
 use crate::protocol::lease::Loss;
-use crate::protocol::session::Session;
-use crate::protocol::time::Moment;
-use crate::protocol::token::Token;
-use crate::store::Stored;
+use crate::protocol::time::{Moment, WallTime};
+use crate::protocol::token::{Revision, Token};
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,25 +70,31 @@ pub(in crate::agent) struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::agent) struct SessionRecord {
-    pub(in crate::agent) id: String,
+    id: String,
     /// The resourceVersion that the next renewal compares.
-    pub(in crate::agent) version: u64,
+    version: u64,
     /// The local deadline, in nanoseconds since boot. No app was told more.
     valid_until_ns: u64,
 }
 
-impl SessionRecord {
-    pub(in crate::agent) fn new(stored: &Stored<Session>, valid_until: Moment) -> Self {
-        let valid_until = valid_until.elapsed_since_boot().as_nanos();
+impl From<SavedSession> for SessionRecord {
+    fn from(session: SavedSession) -> Self {
+        let valid_until = session.valid_until.elapsed_since_boot().as_nanos();
         Self {
-            id: stored.value.id.to_string(),
-            version: stored.version.0,
+            id: session.id.to_string(),
+            version: session.version.0,
             valid_until_ns: u64::try_from(valid_until).unwrap_or(u64::MAX),
         }
     }
+}
 
-    pub(in crate::agent) const fn valid_until(&self) -> Moment {
-        Moment::since_boot(Duration::from_nanos(self.valid_until_ns))
+impl From<SessionRecord> for SavedSession {
+    fn from(record: SessionRecord) -> Self {
+        Self {
+            id: record.id.into(),
+            version: Revision(record.version),
+            valid_until: Moment::since_boot(Duration::from_nanos(record.valid_until_ns)),
+        }
     }
 }
 
@@ -170,62 +174,26 @@ impl LeaseRecord {
             request_id,
         }
     }
+}
 
-    pub(in crate::agent) fn lease(&self) -> LeaseId {
-        LeaseId::from(self.id.as_str())
-    }
+impl TryFrom<LeaseRecord> for SavedLease {
+    type Error = String;
 
-    pub(in crate::agent) fn grant(&self) -> GrantId {
-        GrantId::from(self.grant.as_str())
-    }
-
-    /// Whether its id and its token are those of one lease of its grant, whose base this is.
-    pub(in crate::agent) fn is_of(&self, base: Token) -> bool {
-        let n = self.token.checked_sub(base.get());
-        let n = n.and_then(|n| u16::try_from(n).ok());
-        n.is_some_and(|n| base.nth(n).is_some() && self.lease() == LeaseId::of(&self.grant(), n))
-    }
-
-    pub(in crate::agent) fn owner(&self) -> OwnerId {
-        OwnerId::from(self.owner.as_str())
-    }
-
-    /// What it locks; none that this version takes for a resource.
-    pub(in crate::agent) fn resource(&self) -> Option<Resource> {
-        Resource::parse(&self.resource).ok()
-    }
-
-    /// What a repetition of its request must ask for.
-    pub(in crate::agent) fn asked(&self) -> Life {
-        self.asked.unwrap_or(self.life).into()
-    }
-
-    pub(in crate::agent) const fn keep(&self) -> Duration {
-        Duration::from_millis(self.keep_ms)
-    }
-
-    pub(in crate::agent) fn request(&self) -> Option<RequestRecord> {
-        Some(RequestRecord {
-            owner: self.owner.clone(),
-            resource: self.resource.clone(),
-            request_id: self.request_id.clone()?,
+    fn try_from(record: LeaseRecord) -> Result<Self, String> {
+        let resource = Resource::parse(&record.resource);
+        Ok(Self {
+            id: record.id.into(),
+            grant: record.grant.into(),
+            token: Token::from_raw(record.token),
+            resource: resource.map_err(|_| "a lease without a resource")?,
+            owner: record.owner.into(),
+            life: record.life.into(),
+            requested: record.asked.map(Life::from),
+            keep: Duration::from_millis(record.keep_ms),
+            metadata: record.metadata,
+            acquired_at: WallTime(record.acquired_at_us),
+            request_id: record.request_id,
         })
-    }
-
-    /// Nobody heard that its request was answered with it.
-    pub(in crate::agent) fn forget_request(&mut self) {
-        self.request_id = None;
-    }
-
-    /// Its end.
-    pub(in crate::agent) fn ended(&self, end: End, gives_back: bool) -> EndedRecord {
-        EndedRecord::new(self.id.clone(), end, gives_back, self.request())
-    }
-
-    /// The app changed what it lives by; what it asked for first stays.
-    pub(in crate::agent) fn change_life(&mut self, life: LifeRecord) {
-        let before = std::mem::replace(&mut self.life, life);
-        self.asked.get_or_insert(before);
     }
 }
 
@@ -297,41 +265,33 @@ pub(in crate::agent) struct EndedRecord {
 
 impl From<&EndedLease> for EndedRecord {
     fn from(ended: &EndedLease) -> Self {
-        let request = ended.request.as_ref().map(RequestRecord::from);
-        Self::new(
-            ended.lease.to_string(),
-            ended.end,
-            ended.may_release,
-            request,
-        )
-    }
-}
-
-impl EndedRecord {
-    pub(in crate::agent) fn new(
-        lease: String,
-        end: End,
-        gives_back: bool,
-        request: Option<RequestRecord>,
-    ) -> Self {
-        let lost = match end {
+        let lost = match ended.end {
             End::Lost(loss) => Some(loss.as_str().to_owned()),
             End::Released | End::Releasing => None,
         };
         Self {
-            lease,
+            lease: ended.lease.to_string(),
             lost,
-            gives_back,
-            held_back: end == End::Releasing && !gives_back,
-            request,
+            gives_back: ended.may_release,
+            held_back: ended.end == End::Releasing && !ended.may_release,
+            request: ended.request.as_ref().map(RequestRecord::from),
         }
     }
+}
 
-    /// How it ended. A reason that this version does not know is the restart's.
-    pub(in crate::agent) fn end(&self) -> End {
-        match &self.lost {
+impl From<EndedRecord> for EndedLease {
+    fn from(record: EndedRecord) -> Self {
+        let end = match &record.lost {
+            None if record.gives_back || record.held_back => End::Releasing,
             None => End::Released,
+            // A reason that this version does not know is the restart's.
             Some(reason) => End::Lost(Loss::parse(reason).unwrap_or(Loss::AgentRestarted)),
+        };
+        Self {
+            lease: record.lease.into(),
+            end,
+            may_release: record.gives_back,
+            request: record.request.and_then(|request| request.key()),
         }
     }
 }

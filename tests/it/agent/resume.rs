@@ -2,9 +2,9 @@
 //! clock for both: what is resumed, what is not, and when.
 
 mod elections;
+mod ended;
 mod file;
 mod grants;
-mod held_back;
 mod outages;
 mod refusals;
 mod stopped;

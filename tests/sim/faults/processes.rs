@@ -10,11 +10,7 @@ impl Faults {
         if pod.sidecar().is_none() {
             return;
         }
-        let has_older = self.world.setup().has_older_copies && pod.keeps_state();
-        let state = if has_older && pod.disk().bring_back() {
-            self.world.records().invariants.misremembers(pod.name());
-            "sidecar crashed, older state"
-        } else if !pod.keeps_state() {
+        let state = if !pod.keeps_state() {
             "sidecar crashed without state"
         } else if self.random.u8(..5) == 0 {
             pod.disk().lose();

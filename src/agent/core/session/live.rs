@@ -9,6 +9,7 @@ use crate::agent::core::effect::{Answer, Effect, OpId, Record, StoreCall};
 use crate::agent::core::env::{Env, Machine};
 use crate::agent::core::limits::CALL_LIMIT;
 use crate::agent::core::report::Report;
+use crate::agent::core::saved::SavedSession;
 use crate::protocol::ids::SessionId;
 use crate::protocol::key::SessionKey;
 use crate::protocol::lease::Loss;
@@ -93,6 +94,11 @@ impl Live {
     /// Returns its name and this pod.
     pub(in crate::agent) fn key(&self) -> SessionKey {
         self.stored.value.key()
+    }
+
+    /// Returns what is on file of it.
+    pub(in crate::agent) fn saved(&self) -> SavedSession {
+        SavedSession::of(&self.stored, self.valid_until())
     }
 
     /// Returns the object as it was last read or written.
@@ -249,7 +255,7 @@ impl Live {
         }
         // Somebody may have changed a label, for example.
         self.stored = *found;
-        env.out.push(Effect::Persist(Record::Session));
+        env.out.push(Effect::Persist(Record::Session(self.saved())));
         Err(StoreError::Ambiguous("the renewal was not applied".into()))
     }
 
@@ -268,7 +274,7 @@ impl Live {
             env.out.push(Effect::WakeStreams);
         }
         // Before anything is promised from it.
-        env.out.push(Effect::Persist(Record::Session));
+        env.out.push(Effect::Persist(Record::Session(self.saved())));
         env.out.report(Report::Renewed);
         if self.renew_again {
             self.renew(env);

@@ -82,7 +82,7 @@ pub(super) fn found(stored: Stored<Lock>) -> Answer {
     Answer::Lock(Some(Box::new(stored)))
 }
 
-fn release_of(grant: &str) -> ReleaseOf {
+pub(super) fn release_of(grant: &str) -> ReleaseOf {
     ReleaseOf::new(resource(), key(grant), Some(lock(Some(grant), 20)))
 }
 
@@ -105,7 +105,7 @@ fn last_release(rig: &Rig) -> ReleaseOf {
 }
 
 impl Rig {
-    fn release(&mut self, what: ReleaseOf) {
+    pub(super) fn release(&mut self, what: ReleaseOf) {
         self.with(|core, cx| core.leases(cx).release(what, Vec::new()));
     }
 

@@ -1,6 +1,8 @@
 //! How the session begins, is renewed and ends.
 
+use super::releases::release_of;
 use super::*;
+use crate::agent::core::release::ReleaseOf;
 
 impl Rig {
     fn renew_now(&mut self, session: &SessionId) {
@@ -22,7 +24,7 @@ fn session_begins_by_a_list_and_is_on_file_at_once() {
     let (create, session) = rig.created();
     rig.answer(create, written(session.clone(), 11));
     let order = rig.effects.iter().filter_map(|effect| match effect {
-        Effect::Persist(Record::Session) => Some("persist"),
+        Effect::Persist(Record::Session(_)) => Some("persist"),
         Effect::Watch(WatchCommand::Open(_, _, Revision(10))) => Some("watch"),
         _ => None,
     });
@@ -320,8 +322,10 @@ fn ending_waits_for_the_renewal_that_is_in_flight() {
 fn lost_session_is_revoked_only_after_its_last_promise() {
     let mut rig = Rig::with_session();
     let promised = rig.valid_until().after(Duration::from_secs(2));
-    let bound = &mut rig.core.own.earlier;
-    bound.resume(promised, std::iter::empty(), std::iter::once("g".into()));
+    rig.release(ReleaseOf {
+        not_before: promised,
+        ..release_of("g")
+    });
     rig.now = rig.valid_until();
     rig.timer();
     assert_eq!(rig.lost(), Some(Loss::SessionExpired));
@@ -329,6 +333,7 @@ fn lost_session_is_revoked_only_after_its_last_promise() {
     assert_eq!(rig.calls(), 0);
     rig.sleep(Duration::from_millis(1));
     rig.read();
+    rig.lock_write();
 }
 
 #[test]
@@ -346,7 +351,7 @@ fn stopped_agent_starts_no_renewal_and_waits_for_the_last() {
     rig.effects.clear();
     rig.answer(op, written(next, 12));
     let order = rig.effects.iter().filter_map(|effect| match effect {
-        Effect::Persist(Record::Session) => Some("persist"),
+        Effect::Persist(Record::Session(_)) => Some("persist"),
         Effect::Reply(to, Reply::Done) if *to == call => Some("done"),
         Effect::Call { .. } => Some("call"),
         _ => None,

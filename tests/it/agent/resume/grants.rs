@@ -70,7 +70,7 @@ async fn earlier_lease_of_a_released_grant_counts_as_released() {
     assert!(next.token > second.token);
 }
 
-/// No lease on file continues with it, and whatever an older copy lacks expires first.
+/// No lease on file continues with it.
 #[tokio::test(start_paused = true)]
 async fn kept_idle_grant_is_released_after_its_promise() {
     let mut node = Node::in_paused_time();
@@ -96,50 +96,8 @@ async fn resumed_leases_grant_is_not_kept() {
     let lease = take(&pod, kept("r", KEEP)).await;
     let pod = node.kill_and_start(&pod);
     renewed(&pod, &lease).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(15)).await;
-    pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
-    // The earlier promise is over by now.
     assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
     assert!(pod.is_free("r"));
-}
-
-/// The file is an older copy of itself, in which an earlier lease of the grant continues.
-#[tokio::test(start_paused = true)]
-async fn grant_is_released_after_an_unrecorded_later_lease() {
-    for deaths in [1, 2] {
-        let mut node = Node::in_paused_time();
-        let pod = node.start();
-        let first = take(&pod, kept("r", KEEP)).await;
-        let older = fs::read(node.file()).unwrap();
-        pod.agent.release(&first.lease).await.unwrap();
-        let second = take(&pod, kept("r", KEEP)).await;
-        let told_until = pod.now().after(second.valid_for);
-        node.kill(&pod);
-        fs::write(node.file(), older).unwrap();
-        let mut pod = node.start();
-        // The agent cannot know that it ended.
-        renewed(&pod, &first).await.unwrap();
-        let released = pod.agent.release(&first.lease).await;
-        assert_eq!(released, Ok(Released::Pending), "and at once");
-        let over = pod.agent.renew(&first.lease, None, pod.now());
-        assert_eq!(over, Err(LeaseError::Released));
-        if deaths == 2 {
-            // No release is on file that was not sent.
-            pod = node.kill_and_start(&pod);
-            eventually("it is known what goes on", || {
-                futures::FutureExt::now_or_never(pod.agent.release(&first.lease)).is_some()
-            })
-            .await;
-            while pod.now() < told_until {
-                assert!(!pod.is_free("r"), "it was given up too early");
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-            eventually("the lock is free", || pod.is_free("r")).await;
-            continue;
-        }
-        assert_stays_held_until(&node, &pod, "r", told_until).await;
-        assert_eq!(pod.agent.release(&first.lease).await, Ok(Released::Done));
-    }
 }
 
 /// The session is not ended under a promise.
@@ -147,12 +105,18 @@ async fn grant_is_released_after_an_unrecorded_later_lease() {
 async fn stopping_agent_waits_for_promises_from_before_its_restart() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
-    let first = take(&pod, kept("r", Duration::ZERO)).await;
+    let lease = pod.lease("known").await;
+    let mut held = hold(&pod, "r").await;
+    let Some(leasehold::agent::LeaseEvent::Acquired(first)) = held.next().await else {
+        panic!("not acquired");
+    };
     let told_until = pod.now().after(first.valid_for);
     let session = node.store.session_of("r").unwrap();
-    let pod = node.kill_and_start(&pod);
-    renewed(&pod, &first).await.unwrap();
-    assert_eq!(pod.agent.release(&first.lease).await, Ok(Released::Pending));
+    node.kill(&pod);
+    drop(held);
+    let pod = node.start();
+    renewed(&pod, &lease).await.unwrap();
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
     let agent = pod.agent.clone();
     let stopping = tokio::spawn(async move { agent.shut_down(OnTerm::Wait).await });
     while pod.now() < told_until {

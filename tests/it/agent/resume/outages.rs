@@ -10,9 +10,9 @@ fn away(node: &mut Node, pod: &Pod) -> Pod {
     node.start()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_lease_is_confirmed_during_an_outage() {
-    let mut node = Node::new();
+    let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;
     let pod = away(&mut node, &pod);
@@ -28,9 +28,9 @@ async fn no_lease_is_confirmed_during_an_outage() {
     renewed(&pod, &lease).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn renewal_alone_confirms_no_lease() {
-    let mut node = Node::new();
+    let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;
     let session = node.store.session_of("r").unwrap();
@@ -66,10 +66,10 @@ async fn slow_list_may_take_all_the_time_left() {
     assert_eq!(gate.arrived(), 1, "it was asked for once");
 }
 
-/// A panicked task is started again: it continues if nothing was written, and refuses cleanly if its renewal was.
+/// A call that panics gives no answer.
 #[tokio::test(start_paused = true)]
-async fn panicked_resumption_is_restarted() {
-    for (call, goes_on) in [(Call::GetSession, true), (Call::ListHeldLocks, false)] {
+async fn resumption_continues_after_a_call_that_panicked() {
+    for call in [Call::GetSession, Call::ListHeldLocks] {
         let mut node = Node::in_paused_time();
         let pod = node.start();
         let lease = pod.lease("r").await;
@@ -80,12 +80,8 @@ async fn panicked_resumption_is_restarted() {
             None
         });
         let pod = node.start();
-        let again = renewed(&pod, &lease).await;
-        if goes_on {
-            assert_eq!(again.unwrap().token, lease.token);
-        } else {
-            assert_eq!(again, lost(Loss::AgentRestarted));
-        }
+        let again = renewed(&pod, &lease).await.unwrap();
+        assert_eq!(again.token, lease.token);
         // And it serves as ever.
         pod.lease("s").await;
     }
@@ -140,11 +136,10 @@ async fn acquire_during_a_resumption_waits_and_then_asks_to_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_during_a_resumption_takes_effect_in_time() {
+async fn release_during_a_resumption_takes_effect_with_it() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (lease, other) = (pod.lease("r").await, pod.lease("s").await);
-    let told_until = pod.now().after(lease.valid_for);
     let pod = away(&mut node, &pod);
     assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Pending));
     assert_eq!(
@@ -163,8 +158,7 @@ async fn release_during_a_resumption_takes_effect_in_time() {
         pod.agent.renew(&lease.lease, None, pod.now()),
         Err(LeaseError::Released)
     );
-    // The file may be an older copy: promises of the earlier process have to expire first.
-    assert_stays_held_until(&node, &pod, "r", told_until).await;
+    eventually("the lock is free", || pod.is_free("r")).await;
     pod.agent.renew(&other.lease, None, pod.now()).unwrap();
 }
 
@@ -233,16 +227,13 @@ async fn agent_stopped_during_a_resumption_resumes_then_releases() {
             // The earlier promise stands, and grows no more.
             let told = renewed(&pod, &lease).await.unwrap();
             assert!(told.valid_for <= lease.valid_for);
-            assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Pending));
-            // A later lease of its grant may have a promise that is not on file.
-            while pod.now() < told_until {
-                assert!(!pod.is_free("r") && !stopping.is_finished());
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(!pod.is_free("r") && !stopping.is_finished());
+            assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
         }
         stopping.await.unwrap();
         // The apps have ended, as the user of the other setting promises.
-        assert_eq!(pod.now() >= told_until, on_term == OnTerm::Wait);
+        assert!(pod.now() < told_until);
         assert!(pod.is_free("r"), "{on_term:?}");
         assert!(!node.file().exists(), "{on_term:?}");
         assert!(node.store.sessions().iter().all(|s| s.revoked.is_some()));

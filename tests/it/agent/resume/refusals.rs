@@ -165,9 +165,9 @@ async fn outrun_renewal_resumes_nothing() {
 }
 
 /// It is unknown whether the own renewal landed, so the agent does not rely on it.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unanswered_renewal_resumes_nothing() {
-    let mut node = Node::new();
+    let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;
     node.kill(&pod);

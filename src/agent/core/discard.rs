@@ -1,18 +1,17 @@
-//! Why a restarted agent does not go on, and what people can do about it.
+//! Why a restarted agent does not continue an earlier process' leases, and what people can do about it.
 
 use std::fmt;
-use std::path::Path;
 
 use crate::protocol::lease::Loss;
 
-/// Why nothing is taken up again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+/// Why nothing is resumed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::agent) enum DiscardReason {
     /// The file is not as it was written.
     Damaged(String),
     /// A record makes no sense.
     Unreadable(String),
-    /// The machine was started again since; its clock counts from there.
+    /// The machine was rebooted since, and its clock counts from there.
     OtherBoot,
     /// Another pod's.
     OtherPod(String),
@@ -20,23 +19,23 @@ pub(super) enum Refusal {
     OtherNamespace(String),
     /// Sessions have another TTL now.
     OtherTtl(u64),
-    /// Its deadline lies further ahead than any session lives.
+    /// Its deadline is later than any session can last.
     FromTheFuture,
-    /// What the apps were told has run out.
+    /// What the apps were told has passed.
     DeadlinePassed,
     /// The session was revoked, or is gone.
     Revoked,
-    /// The session was written since the journal was.
+    /// The session was written after the file.
     Moved,
-    /// The store came out of a backup.
+    /// The store was restored from a backup.
     StoreRestored,
-    /// The store gave no answer that helps until the deadline. The last one, in words.
+    /// The store gave no helpful answer before the deadline. The last one, in words.
     NoAnswer(String),
 }
 
-impl Refusal {
-    /// The reason that apps are given for their leases.
-    pub(super) const fn loss(&self) -> Loss {
+impl DiscardReason {
+    /// Returns the reason that apps are given for their leases.
+    pub(in crate::agent) const fn loss(&self) -> Loss {
         match self {
             Self::DeadlinePassed | Self::NoAnswer(_) => Loss::SessionExpired,
             Self::Revoked => Loss::SessionRevoked,
@@ -45,8 +44,8 @@ impl Refusal {
         }
     }
 
-    /// Whether there is something wrong with the file, so that people may want to look at it.
-    pub(super) const fn is_of_the_file(&self) -> bool {
+    /// Returns whether something is wrong with the file, so that people may want to look at it.
+    pub(in crate::agent) const fn is_of_the_file(&self) -> bool {
         matches!(
             self,
             Self::Damaged(_)
@@ -58,14 +57,14 @@ impl Refusal {
         )
     }
 
-    /// Whether the file is this very pod's, of this run of the machine, and well: its leases were
-    /// given by the process before, and their apps are told that they are over.
-    pub(super) const fn is_of_own_file(&self) -> bool {
+    /// Returns whether the file is this pod's, of this run of the machine, and well: its leases were
+    /// granted by the process before, and their apps are told that they are over.
+    pub(in crate::agent) const fn is_of_own_file(&self) -> bool {
         matches!(self, Self::OtherTtl(_) | Self::FromTheFuture)
     }
 
-    /// What people can do about it.
-    const fn advice(&self) -> &'static str {
+    /// Returns what people can do about it.
+    pub(in crate::agent) const fn advice(&self) -> &'static str {
         match self {
             Self::Damaged(_) | Self::Unreadable(_) => {
                 "make sure that only this version's sidecar writes to the state directory; the old \
@@ -90,18 +89,9 @@ impl Refusal {
             Self::StoreRestored => "follow the runbook for restored backups",
         }
     }
-
-    /// The one line that says why nothing goes on; with the session and how many leases it had, where
-    /// that is known, and where the file is now, if it was put aside.
-    pub(super) fn report(&self, session: Option<&str>, leases: Option<usize>, put: Option<&Path>) {
-        tracing::warn!(
-            reason = %self, session, leases, file = put.map(|path| tracing::field::display(path.display())),
-            advice = self.advice(), "ignoring state file; starting a new session"
-        );
-    }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for DiscardReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damaged(words) => f.write_str(words),
