@@ -233,6 +233,7 @@ impl Agent {
     pub async fn shut_down(&self, on_term: OnTerm) {
         self.drain();
         self.resume_before_the_end(on_term).await;
+        // What waits for an old promise is known only now.
         if on_term == OnTerm::AppsEnded {
             self.with_core(Core::release_held_back);
         }

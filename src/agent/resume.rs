@@ -9,7 +9,7 @@ use crate::store::{LockStore, SessionStore};
 
 use super::core::saved::SavedState;
 use super::driver::state_discarded;
-use super::journal::past::{self, Refused};
+use super::journal::past::{self, Discarded};
 use super::journal::{Memory, Writer};
 use super::{Agent, Config, OnTerm};
 
@@ -40,7 +40,7 @@ impl Agent {
         let mut writer = Writer::behind(memory.journal, identity.clone());
         let saved = match past::read(&memory.past, &identity, *session_ttl, self.now()) {
             Ok(saved) => saved,
-            Err(refused) => self.refuse(refused, &mut writer),
+            Err(discarded) => self.discard(discarded, &mut writer),
         };
         self.with_state(|state| {
             state.journal = Some(writer);
@@ -48,11 +48,11 @@ impl Agent {
         });
     }
 
-    /// A journal is refused. What is left of it is how its leases ended, if they were this pod's.
-    fn refuse(&self, refused: Refused, writer: &mut Writer) -> SavedState {
-        let Refused { why, mut saved } = refused;
+    /// Discards a journal. What is left of it is how its leases ended, if they were this pod's.
+    fn discard(&self, discarded: Discarded, writer: &mut Writer) -> SavedState {
+        let Discarded { reason, mut saved } = discarded;
         // One that is well, only not for this agent, need not be looked at.
-        let set_aside = why.is_of_the_file().then(|| writer.set_aside());
+        let set_aside = reason.sets_file_aside().then(|| writer.set_aside());
         let file = set_aside.transpose().unwrap_or_else(|error| {
             tracing::warn!(%error, "renaming state file failed; overwriting it");
             None
@@ -61,14 +61,14 @@ impl Agent {
         let is_known = session.is_some() || !saved.leases.is_empty();
         let leases = is_known.then_some(saved.leases.len());
         let session = session.as_ref().map(|session| &session.id);
-        state_discarded(&why, session, leases, file.as_deref());
-        if !why.is_of_own_file() {
+        state_discarded(&reason, session, leases, file.as_deref());
+        if !reason.reports_leases() {
             return SavedState::default();
         }
         for _ in &saved.leases {
-            self.0.metrics.lease_lost(why.loss().as_str());
+            self.0.metrics.lease_lost(reason.loss().as_str());
         }
-        saved.end_all(why.loss());
+        saved.end_all(reason.loss());
         *saved
     }
 

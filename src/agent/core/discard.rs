@@ -1,4 +1,4 @@
-//! Why a restarted agent does not continue an earlier process' leases, and what people can do about it.
+//! Why a restarted agent does not continue an earlier process' leases, and what its user can do about it.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ pub(in crate::agent) enum DiscardReason {
     Unreadable(String),
     /// The machine was rebooted since, and its clock counts from there.
     OtherBoot,
-    /// Another pod's.
+    /// It belongs to another pod.
     OtherPod(String),
-    /// Of locks in another namespace.
+    /// It is about locks in another namespace.
     OtherNamespace(String),
     /// Sessions have another TTL now.
     OtherTtl(u64),
@@ -44,8 +44,8 @@ impl DiscardReason {
         }
     }
 
-    /// Returns whether something is wrong with the file, so that people may want to look at it.
-    pub(in crate::agent) const fn is_of_the_file(&self) -> bool {
+    /// Returns whether the file is set aside, because its user may want to look at it.
+    pub(in crate::agent) const fn sets_file_aside(&self) -> bool {
         matches!(
             self,
             Self::Damaged(_)
@@ -57,13 +57,13 @@ impl DiscardReason {
         )
     }
 
-    /// Returns whether the file is this pod's, of this run of the machine, and well: its leases were
-    /// granted by the process before, and their apps are told that they are over.
-    pub(in crate::agent) const fn is_of_own_file(&self) -> bool {
+    /// Returns whether apps are told that the leases on file are over: the file is whole, and of this pod
+    /// and this run of the machine.
+    pub(in crate::agent) const fn reports_leases(&self) -> bool {
         matches!(self, Self::OtherTtl(_) | Self::FromTheFuture)
     }
 
-    /// Returns what people can do about it.
+    /// Returns what its user can do about it.
     pub(in crate::agent) const fn advice(&self) -> &'static str {
         match self {
             Self::Damaged(_) | Self::Unreadable(_) => {

@@ -200,9 +200,9 @@ pub(in crate::agent) enum Record {
     Ended(EndedLease),
     /// No caller received the answer to this request.
     Unheard(RequestKey),
-    /// The file is written anew. What is in it is true as well.
+    /// Rewrite the file. If that fails, its content stays valid.
     Compaction,
-    /// The file is written anew. What is in it is not true any more.
+    /// Rewrite the file. If that fails, remove it: its content is not valid any more.
     Replacement,
 }
 

@@ -97,7 +97,7 @@ pub(in crate::agent) enum ResumptionReport {
     /// One of its leases does not continue.
     LeaseLost(LeaseId, Token, Loss),
     /// It does not continue, and so many leases with it.
-    Discarded(DiscardReason, Option<SessionId>, usize),
+    Discarded(DiscardReason, SessionId, usize),
     /// A call failed, and is retried.
     CallFailed(StoreError),
 }

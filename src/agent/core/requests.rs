@@ -13,10 +13,13 @@ use super::history::RequestKey;
 use super::leases::Leases;
 use super::reply::{answer, granted, held_here, refuse_all};
 use super::report::ClaimReport;
+use super::session::Resuming;
 
 /// Takes a request for a lock: it is answered at once, or the caller waits for the answer.
 pub(super) fn acquire(leases: &mut Leases, call: CallId, request: AcquireRequest, arrived: Moment) {
-    if let Some(resuming) = leases.session.resuming_mut() {
+    if !leases.session.is_draining()
+        && let Some(resuming) = leases.session.resuming_mut()
+    {
         return resuming.defer(call, request, arrived, leases.env.now);
     }
     match answer_at_once(leases, &request, arrived) {
@@ -76,6 +79,10 @@ pub(super) fn undelivered(leases: &mut Leases, lease: &LeaseId) {
 
 /// The agent takes no new leases: all callers are told so.
 pub(super) fn drain(leases: &mut Leases) {
+    let resuming = leases.session.resuming_mut();
+    for deferred in resuming.map(Resuming::take_deferred).unwrap_or_default() {
+        answer(leases, deferred.call, Err(AcquireError::ShuttingDown));
+    }
     for resource in leases.acquiring.resources() {
         refuse_all(leases, &resource, &AcquireError::ShuttingDown);
         advance::run(leases, &resource);

@@ -27,9 +27,9 @@ pub(in crate::agent) struct Plan {
     pub(in crate::agent) settled: Vec<(LeaseId, End)>,
     /// Grants whose last lease was ended by its app or the agent: they are released at once.
     pub(in crate::agent) at_once: Vec<Unserved>,
-    /// Grants that no lease on file continues with. Those who held by a connection, or were told of a
-    /// lead that its app has ended, may still believe in them: what those were told has to pass. So it
-    /// has for grants that are not on file.
+    /// Grants that no lease continues. They are released when the old deadline has passed: holders by
+    /// connection and readers of an ended lead may rely on them until then, and for a grant that is not
+    /// on file the promise is unknown.
     pub(in crate::agent) in_time: Vec<Unserved>,
 }
 
@@ -127,8 +127,8 @@ impl Plan {
         let is_unread = unread.is_some();
         self.in_time.extend(unread);
         if !is_resumable || is_unread {
-            // Whoever held it by a connection has none any more, a campaign runs anew, and nothing
-            // continues unseen.
+            // The connection ended with the process, a campaign starts again, and no lease continues
+            // while its lock cannot be read.
             self.lost.push((lease, Loss::AgentRestarted));
         } else if let Some(stored) = listed.take(&lease) {
             self.resumed.push((lease, stored));

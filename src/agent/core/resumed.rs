@@ -3,6 +3,7 @@
 
 use crate::agent::Life;
 use crate::protocol::fair_share::FairShare;
+use crate::protocol::ids::SessionId;
 use crate::protocol::key::{GrantKey, SessionKey};
 use crate::protocol::lease::{Lease, Tenure};
 use crate::protocol::lock::Lock;
@@ -29,7 +30,7 @@ use super::warm::others_wait;
 /// Records what an earlier process left. If it had a session, that is resumed.
 pub(super) fn recall(leases: &mut Leases, mut saved: SavedState) {
     record_ends(leases, saved.take_ends());
-    match saved.session.clone() {
+    match saved.session.take() {
         Some(session) => leases.session.resume(saved, session, &mut leases.env),
         None => forget(leases, &saved),
     }
@@ -45,11 +46,13 @@ pub(super) fn settle(leases: &mut Leases, resumption: Resumption) {
                 leases,
                 resumption.saved,
                 &session,
-                resumption.told_until,
+                resumption.promised_until,
                 *page,
             );
         }
-        ResumptionEnd::Discarded(reason) => discard(leases, resumption.saved, reason),
+        ResumptionEnd::Discarded(reason) => {
+            discard(leases, resumption.saved, resumption.session, reason);
+        }
     }
     for deferred in resumption.deferred {
         requests::acquire(leases, deferred.call, deferred.request, deferred.arrived);
@@ -57,8 +60,7 @@ pub(super) fn settle(leases: &mut Leases, resumption: Resumption) {
 }
 
 /// None of the leases continues.
-fn discard(leases: &mut Leases, mut saved: SavedState, reason: DiscardReason) {
-    let session = saved.session.take().map(|session| session.id);
+fn discard(leases: &mut Leases, mut saved: SavedState, session: SessionId, reason: DiscardReason) {
     saved.end_all(reason.loss());
     let ends = saved.take_ends();
     let report = ResumptionReport::Discarded(reason, session, ends.len());
@@ -67,8 +69,7 @@ fn discard(leases: &mut Leases, mut saved: SavedState, reason: DiscardReason) {
     forget(leases, &saved);
 }
 
-/// Whatever an earlier process was releasing is not this one's concern, and nothing on file is true any
-/// more.
+/// Records pending releases as done, because the old session is not continued, and replaces the file.
 fn forget(leases: &mut Leases, saved: &SavedState) {
     for lease in saved.released() {
         leases.history.release_ended(lease, End::Released);
@@ -81,7 +82,7 @@ fn continue_leases(
     leases: &mut Leases,
     saved: SavedState,
     session: &SessionKey,
-    told_until: Moment,
+    promised_until: Moment,
     mut page: Page<Lock>,
 ) {
     page.items
@@ -101,19 +102,9 @@ fn continue_leases(
     });
     for (lease, stored) in plan.resumed {
         let requested = lease.requested();
-        if let Some(held) = resumed(lease, stored, told_until, leases.env.now) {
+        if let Some(held) = resumed(lease, stored, promised_until, leases.env.now) {
             begun::resume(leases, held, requested);
         }
-    }
-    let at_once = plan.at_once.into_iter().map(|one| (one, Moment::default()));
-    let in_time = plan.in_time.into_iter().map(|one| (one, told_until));
-    for (unserved, not_before) in at_once.chain(in_time) {
-        let release = release_of(unserved, session, told_until);
-        let release = ReleaseOf {
-            not_before,
-            ..release
-        };
-        leases.release(release, Vec::new());
     }
     for (lease, end) in plan.settled {
         leases.history.release_ended(&lease, end);
@@ -125,7 +116,19 @@ fn continue_leases(
         record_ends(leases, vec![ended.clone()]);
         leases.env.out.push(Effect::Persist(Record::Ended(ended)));
     }
-    // Else it would grow with each crash.
+    let release_of = |unserved| release_of(unserved, session, promised_until);
+    let at_once = plan.at_once.into_iter().map(release_of);
+    let in_time = plan.in_time.into_iter().map(release_of);
+    let in_time = in_time.map(|release| ReleaseOf {
+        not_before: promised_until,
+        // Its queue may have changed by then.
+        known: None,
+        ..release
+    });
+    for release in at_once.chain(in_time) {
+        leases.release(release, Vec::new());
+    }
+    // Otherwise the file grows with each crash.
     leases.env.out.push(Effect::Persist(Record::Compaction));
 }
 
@@ -140,7 +143,7 @@ pub(super) fn record_ends(leases: &mut Leases, ends: Vec<EndedLease>) {
 }
 
 /// Returns the release of a grant that serves no lease.
-fn release_of(unserved: Unserved, session: &SessionKey, told_until: Moment) -> ReleaseOf {
+fn release_of(unserved: Unserved, session: &SessionKey, promised_until: Moment) -> ReleaseOf {
     let stored = unserved.stored.as_ref();
     let ending = unserved.lease.map(|lease| Ending {
         lease,
@@ -150,7 +153,7 @@ fn release_of(unserved: Unserved, session: &SessionKey, told_until: Moment) -> R
         },
         session: session.id.clone(),
         seen_at: stored.map(|stored| stored.version).unwrap_or_default(),
-        promised_until: told_until,
+        promised_until,
     });
     let grant = GrantKey {
         id: unserved.grant,
@@ -167,20 +170,20 @@ fn release_of(unserved: Unserved, session: &SessionKey, told_until: Moment) -> R
 fn resumed(
     saved: SavedLease,
     stored: Stored<Lock>,
-    told_until: Moment,
+    promised_until: Moment,
     now: Moment,
 ) -> Option<Held> {
     let Life::Ttl(ttl) = saved.life else {
         return None;
     };
     let request = saved.request();
-    // Who was told of a lead is not known.
-    let readers_until = Some(told_until).filter(|_| saved.has_readers());
+    // It is unknown which readers were given the lead.
+    let readers_until = Some(promised_until).filter(|_| saved.has_readers());
     let session = stored.value.grant.as_ref()?.holder.key();
     let mut share = FairShare::default();
     share.note_others(others_wait(&stored.value, &session), now);
     Some(Held {
-        lease: Lease::resumed(saved.id, saved.token, told_until, now, ttl),
+        lease: Lease::resumed(saved.id, saved.token, promised_until, now, ttl),
         tenure: Tenure::resumed(saved.grant, stored.value.token),
         session,
         owner: saved.owner,

@@ -2,7 +2,7 @@
 //! others ended.
 //!
 //! Invariant: a lease that is not known to have ended is in it, and so is each grant whose release may be
-//! on its way. What only an older copy of the file lacks cannot be known.
+//! on its way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -120,23 +120,23 @@ pub(super) struct LastLease {
 }
 
 impl SavedState {
-    /// The session began or was renewed.
+    /// Records a session that began or was renewed.
     pub(in crate::agent) fn add_session(&mut self, session: SavedSession) {
         self.session = Some(session);
     }
 
-    /// The session is over, and its leases with it.
+    /// Ends the session, and its leases with it.
     pub(in crate::agent) fn end_session(&mut self) {
         self.session = None;
         self.end_all(Loss::AgentRestarted);
     }
 
-    /// A lease began.
+    /// Adds a lease.
     pub(in crate::agent) fn add_lease(&mut self, lease: SavedLease) {
         self.leases.insert(lease.id.clone(), lease);
     }
 
-    /// An app has changed what keeps its lease alive.
+    /// Records that an app has changed what keeps its lease alive.
     pub(in crate::agent) fn change_life(&mut self, lease: &LeaseId, life: Life) {
         if let Some(lease) = self.leases.get_mut(lease) {
             let before = std::mem::replace(&mut lease.life, life);
@@ -144,7 +144,7 @@ impl SavedState {
         }
     }
 
-    /// No client received the answer to a request.
+    /// Records that no client received the answer to a request.
     pub(in crate::agent) fn forget_request(&mut self, request: &RequestKey) {
         let of_it = |lease: &&mut SavedLease| lease.request().as_ref() == Some(request);
         if let Some(lease) = self.leases.values_mut().find(of_it) {
@@ -152,7 +152,7 @@ impl SavedState {
         }
     }
 
-    /// A lease ended.
+    /// Ends a lease.
     pub(in crate::agent) fn end(&mut self, mut ended: EndedLease) {
         let lease = self.leases.remove(&ended.lease);
         if lease
@@ -162,7 +162,7 @@ impl SavedState {
             // What nobody received is no answer to a repetition.
             ended.request = None;
         }
-        // The lease's beginning may have been dropped when the file was written anew.
+        // The lease's beginning may have been dropped when the file was rewritten.
         let grant = lease.as_ref().map(|lease| lease.grant.clone());
         if let Some(grant) = grant.or_else(|| ended.lease.grant()) {
             let resource = lease.map(|lease| lease.resource);
@@ -191,15 +191,15 @@ impl SavedState {
         }
     }
 
-    /// All leases are over.
+    /// Ends all leases.
     pub(in crate::agent) fn end_all(&mut self, loss: Loss) {
         let leases = std::mem::take(&mut self.leases).into_values();
         let ends = leases.map(|lease| lease.ended(End::Lost(loss), false));
         self.ended.extend(ends);
     }
 
-    /// An app ends a lease of which it is not known whether it continues. A lead is released when its
-    /// readers' time is over, others as soon as that is known.
+    /// Ends a lease for its app, although it is not known whether it continues. A lead is released when
+    /// its readers' time is over, others as soon as that is known.
     pub(in crate::agent) fn end_by_app(&mut self, lease: &LeaseId) -> Option<EndedLease> {
         let lease = self.leases.remove(lease)?;
         let ended = lease.ended(End::Releasing, !lease.has_readers());

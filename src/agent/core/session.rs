@@ -33,8 +33,7 @@ use begin::Begin;
 pub(in crate::agent) use config::SessionConfig;
 pub(in crate::agent) use live::Live;
 use needs::{Needs, Ready};
-use resuming::Resuming;
-pub(super) use resuming::{Resumption, ResumptionEnd};
+pub(super) use resuming::{Resuming, Resumption, ResumptionEnd};
 
 /// The session, or how far it has come.
 #[derive(Clone, Debug)]
@@ -199,13 +198,14 @@ impl SessionMachine {
     /// Takes the session out, to end it; with its call that is in flight.
     pub(super) fn take(&mut self, env: &mut Env) -> Option<(Session, Option<OpId>)> {
         self.needs.answer(&Err(AcquireError::ShuttingDown));
-        if let State::Resuming(resuming) = &mut self.state {
-            // What is on file stays there for the next process.
-            resuming.halt();
-            return None;
-        }
         match std::mem::replace(&mut self.state, State::None) {
-            State::None | State::Resuming(_) => None,
+            State::None => None,
+            State::Resuming(mut resuming) => {
+                // What is on file stays there for the next process.
+                resuming.halt();
+                self.state = State::Resuming(resuming);
+                None
+            }
             State::Beginning(begin) => begin.session(),
             State::Live(live) => {
                 env.out.push(Effect::Persist(Record::SessionOver));
@@ -236,6 +236,9 @@ impl SessionMachine {
 
     /// Loses the session. Waiting callers get the next one.
     pub(super) fn lose(&mut self, loss: Loss, env: &mut Env) {
+        if loss == Loss::StoreRestored {
+            self.discard(DiscardReason::StoreRestored);
+        }
         let State::Live(live) = &self.state else {
             return;
         };
@@ -253,7 +256,7 @@ impl SessionMachine {
     /// Begins another session, if one is being created or resumed that is from before a restore. Returns
     /// the one that is being created, with its call that is in flight.
     pub(super) fn restart(&mut self, env: &mut Env) -> Option<(Session, Option<OpId>)> {
-        self.discard(DiscardReason::StoreRestored, env);
+        self.discard(DiscardReason::StoreRestored);
         let State::Beginning(begin) = &self.state else {
             return None;
         };
@@ -328,7 +331,7 @@ impl SessionMachine {
         if let State::Resuming(resuming) = &self.state
             && env.now >= resuming.valid_until()
         {
-            self.discard(resuming.why_too_late(), env);
+            self.discard(resuming.why_too_late());
         }
         let Some(live) = self.live().filter(|live| env.now >= live.valid_until()) else {
             return;
@@ -354,37 +357,27 @@ impl SessionMachine {
     fn resumption_answered(&mut self, progress: resuming::Progress, env: &mut Env) {
         match progress {
             resuming::Progress::Continues => {}
-            resuming::Progress::Discarded(reason) => self.discard(reason, env),
+            resuming::Progress::Discarded(reason) => self.discard(reason),
             resuming::Progress::Resumed(renewed, page) => {
                 let live = Live::new(renewed.stored, renewed.keep_alive, page.revision, env);
                 let end = ResumptionEnd::Continues(live.key(), page);
                 self.end_resumption(end, State::Live(Box::new(live)));
-                self.answer_needs_if_fresh(env);
             }
         }
     }
 
     /// Does not continue the session of an earlier process.
-    fn discard(&mut self, reason: DiscardReason, env: &mut Env) {
-        if !self.is_resuming() {
-            return;
-        }
-        self.end_resumption(ResumptionEnd::Discarded(reason), State::None);
-        if !self.needs.is_empty() {
-            self.begin(None, env);
+    fn discard(&mut self, reason: DiscardReason) {
+        if self.is_resuming() {
+            self.end_resumption(ResumptionEnd::Discarded(reason), State::None);
         }
     }
 
+    /// No claim needs the session before: requests wait until it is known what continues.
     fn end_resumption(&mut self, end: ResumptionEnd, next: State) {
         let before = std::mem::replace(&mut self.state, next);
         if let State::Resuming(resuming) = before {
-            let (saved, session, deferred) = resuming.into_parts();
-            self.resumption = Some(Resumption {
-                end,
-                saved,
-                told_until: session.valid_until,
-                deferred,
-            });
+            self.resumption = Some(resuming.into_end(end));
         }
     }
 
@@ -477,7 +470,7 @@ impl SessionMachine {
     fn answer_stop(&mut self, env: &mut Env) {
         let in_flight = match &self.state {
             State::Live(live) => live.in_flight(),
-            State::Resuming(resuming) => resuming.in_flight(),
+            State::Resuming(resuming) => resuming.renewal_in_flight(),
             State::None | State::Beginning(_) => None,
         };
         if in_flight.is_none() {

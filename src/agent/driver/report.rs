@@ -101,7 +101,7 @@ fn report_resumption(report: &ResumptionReport, metrics: &Metrics) {
             for _ in 0..*leases {
                 metrics.lease_lost(reason.loss().as_str());
             }
-            state_discarded(reason, session.as_ref(), Some(*leases), None);
+            state_discarded(reason, Some(session), Some(*leases), None);
         }
         ResumptionReport::CallFailed(error) => {
             tracing::debug!(%error, "resuming session failed; retrying");

@@ -1,7 +1,7 @@
 //! What the records of an earlier process say: pure decisions, no I/O.
 //!
-//! Invariant: whatever is wrong with a journal, it is refused as a whole, and nothing of it continues. One
-//! that is an older copy of itself is not wrong: that there were more leases since cannot be told from it.
+//! Invariant: whatever is wrong with a journal, it is discarded as a whole, and nothing of it continues.
+//! That it was replaced by an older copy cannot be detected (docs/guarantees.md).
 
 use super::Past;
 use super::record::{Identity, Record};
@@ -11,11 +11,11 @@ use crate::protocol::ids::LeaseId;
 use crate::protocol::lease::Loss;
 use crate::protocol::time::{Moment, SessionTtl};
 
-/// A journal that is refused.
+/// A journal that is discarded.
 #[derive(Debug)]
-pub(in crate::agent) struct Refused {
+pub(in crate::agent) struct Discarded {
     /// Why.
-    pub(in crate::agent) why: DiscardReason,
+    pub(in crate::agent) reason: DiscardReason,
     /// What it says all the same, as far as it can be read.
     pub(in crate::agent) saved: Box<SavedState>,
 }
@@ -26,12 +26,12 @@ pub(in crate::agent) fn read(
     identity: &Identity,
     ttl: SessionTtl,
     now: Moment,
-) -> Result<SavedState, Refused> {
+) -> Result<SavedState, Discarded> {
     let mut saved = SavedState::default();
     match read_into(&mut saved, past, identity, ttl, now) {
         Ok(()) => Ok(saved),
-        Err(why) => Err(Refused {
-            why,
+        Err(reason) => Err(Discarded {
+            reason,
             saved: Box::new(saved),
         }),
     }
@@ -69,7 +69,7 @@ fn read_into(
         let words = "it does not say whose it is";
         return Err(DiscardReason::Unreadable(words.into()));
     };
-    // Also if it is refused, so that it is known what that is.
+    // Also if it is discarded, so that it is known what that is.
     let taken = records.try_for_each(|record| take(saved, record?));
     check_identity(written, identity)?;
     taken.map_err(DiscardReason::Unreadable)?;

@@ -7,7 +7,7 @@ use crate::protocol::time::Moment;
 /// The answer to a need.
 pub(in crate::agent::core) type Ready = (Resource, Result<(), AcquireError>);
 
-/// The claims that wait for the session, and the answers that they were not given yet.
+/// The claims that wait for the session, and the answers that were not taken yet.
 #[derive(Clone, Debug, Default)]
 pub(in crate::agent::core) struct Needs {
     waiting: Vec<Need>,

@@ -2,9 +2,9 @@
 //! once, and what it holds is listed.
 //!
 //! Invariant: nothing is confirmed before one renewal by compare-and-swap on the version in the state
-//! file was *answered* with success. A newer version that is read proves nothing: a renewal that was
-//! sent before the process died may have made it, or somebody else. All of it has to be done before the
-//! deadline that the apps were told at most; then the session is left to expire.
+//! file was *answered* with success. A newer version that is read proves nothing: an earlier renewal of
+//! the crashed process or another client may have written it. All of this must succeed before the last
+//! deadline that apps were given. Otherwise the session is left to expire.
 //!
 //! Until then a renewal of a lease is refused as resuming, a release is accepted, a request for a lock
 //! waits for a few seconds, and a lease that had ended is answered as it ended.
@@ -18,6 +18,7 @@ use crate::agent::core::limits::{CALL_LIMIT, REQUEST_LIMIT, REQUEST_PAUSE};
 use crate::agent::core::report::ResumptionReport;
 use crate::agent::core::saved::{SavedSession, SavedState};
 use crate::agent::{AcquireError, AcquireRequest};
+use crate::protocol::ids::SessionId;
 use crate::protocol::key::SessionKey;
 use crate::protocol::lock::Lock;
 use crate::protocol::object::{Page, StoreError, Stored};
@@ -84,9 +85,11 @@ pub(in crate::agent::core) struct Deferred {
 #[derive(Clone, Debug)]
 pub(in crate::agent::core) struct Resumption {
     pub(in crate::agent::core) end: ResumptionEnd,
+    /// What the earlier process left beside the session.
     pub(in crate::agent::core) saved: SavedState,
+    pub(in crate::agent::core) session: SessionId,
     /// The deadline that apps were told at most.
-    pub(in crate::agent::core) told_until: Moment,
+    pub(in crate::agent::core) promised_until: Moment,
     /// The requests that waited for it.
     pub(in crate::agent::core) deferred: Vec<Deferred>,
 }
@@ -132,11 +135,11 @@ impl Resuming {
         self.session.valid_until
     }
 
-    /// Returns the call that is in flight.
-    pub(super) const fn in_flight(&self) -> Option<OpId> {
-        match self.step {
-            Step::Call(op) => Some(op),
-            Step::Pause(_) => None,
+    /// Returns the renewal that is in flight.
+    pub(super) const fn renewal_in_flight(&self) -> Option<OpId> {
+        match (&self.stage, self.step) {
+            (Stage::Renewing(_), Step::Call(op)) => Some(op),
+            _ => None,
         }
     }
 
@@ -168,9 +171,20 @@ impl Resuming {
         self.deferred.len() < before
     }
 
+    /// Takes the requests that wait.
+    pub(in crate::agent::core) fn take_deferred(&mut self) -> Vec<Deferred> {
+        std::mem::take(&mut self.deferred)
+    }
+
     /// Returns what is left of it when it is over.
-    pub(super) fn into_parts(self) -> (SavedState, SavedSession, Vec<Deferred>) {
-        (self.saved, self.session, self.deferred)
+    pub(super) fn into_end(self, end: ResumptionEnd) -> Resumption {
+        Resumption {
+            end,
+            promised_until: self.valid_until(),
+            session: self.session.id,
+            saved: self.saved,
+            deferred: self.deferred,
+        }
     }
 
     /// Returns when `timer` has something to do.
@@ -198,6 +212,12 @@ impl Resuming {
         {
             self.attempt(env);
         }
+    }
+
+    fn begin_stage(&mut self, stage: Stage, env: &mut Env) {
+        self.stage = stage;
+        self.failures = 0;
+        self.attempt(env);
     }
 
     fn attempt(&mut self, env: &mut Env) {
@@ -271,12 +291,9 @@ impl Resuming {
         // Closes the race with a revocation: both write on the version that they read, and one succeeds.
         // An unanswered attempt is repeated on the same version, so one that was applied makes the next
         // one fail: it cannot be told from another's.
-        self.stage = Stage::Renewing(Box::new(Renewal {
-            found,
-            next,
-            sent: env.now,
-        }));
-        self.attempt(env);
+        let sent = env.now;
+        let renewal = Renewal { found, next, sent };
+        self.begin_stage(Stage::Renewing(Box::new(renewal)), env);
         Progress::Continues
     }
 
@@ -287,8 +304,8 @@ impl Resuming {
         let keep_alive = KeepAlive::begun(renewal.sent, renewal.found.value.ttl);
         let session = SavedSession::of(&stored, keep_alive.valid_until());
         env.out.push(Effect::Persist(Record::Session(session)));
-        self.stage = Stage::Listing(Box::new(Renewed { stored, keep_alive }));
-        self.attempt(env);
+        let renewed = Renewed { stored, keep_alive };
+        self.begin_stage(Stage::Listing(Box::new(renewed)), env);
         Progress::Continues
     }
 
@@ -296,7 +313,9 @@ impl Resuming {
     pub(super) fn why_too_late(&self) -> DiscardReason {
         match &self.last_error {
             Some(error) => DiscardReason::NoAnswer(error.to_string()),
-            None if self.in_flight().is_some() => DiscardReason::NoAnswer("none came".into()),
+            None if matches!(self.step, Step::Call(_)) => {
+                DiscardReason::NoAnswer("none came".into())
+            }
             None => DiscardReason::DeadlinePassed,
         }
     }

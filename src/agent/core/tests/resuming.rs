@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::leases::{SECOND, request};
-use super::releases::{claimant, lock, resource};
+use super::releases::{claimant, found, lock, resource};
 use super::*;
 use crate::agent::core::answers;
 use crate::agent::core::discard::DiscardReason;
@@ -81,6 +81,7 @@ impl Rig {
         self.answer(op, written(session(), 7));
         let (op, current, next) = self.renewal();
         assert_eq!((current.version, next.renewals), (Revision(7), 1));
+        self.now = self.now.after(SECOND);
         self.answer(op, written(next, 8));
         match self.call() {
             (op, StoreCall::ListHeld(_)) => op,
@@ -118,14 +119,13 @@ impl Rig {
 fn lease_continues_after_one_renewal_and_a_list() {
     let mut rig = Rig::resuming(resource());
     assert_eq!(rig.lease_now(), Err(LeaseError::Resuming));
+    let sent = rig.now;
     let op = rig.renewed();
-    let renewed_at = rig.now;
     assert!(matches!(rig.persisted()[..], [Record::Session(s)] if s.version == Revision(8)));
     assert_eq!(rig.lease_now(), Err(LeaseError::Resuming));
-    rig.now = rig.now.after(SECOND);
     rig.listed(op, vec![held(resource())]);
     assert_eq!(rig.lease_now(), Ok(()));
-    assert_eq!(rig.valid_until(), renewed_at.after(VALID));
+    assert_eq!(rig.valid_until(), sent.after(VALID));
     assert!(matches!(rig.watch(), Some(WatchCommand::Open(_, _, after)) if after == Revision(10)));
     assert_eq!(rig.persisted().last(), Some(&&Record::Compaction));
 }
@@ -164,6 +164,24 @@ fn unanswered_renewal_is_repeated_on_the_same_version() {
     assert_eq!(current.version, Revision(7));
     rig.answer(op, Answer::Failed(StoreError::Conflict));
     assert_eq!(rig.discarded(), Some(DiscardReason::Moved));
+}
+
+/// Which attempt was applied is not known.
+#[test]
+fn resumed_session_is_valid_from_the_first_attempt() {
+    let mut rig = Rig::resuming(resource());
+    let op = rig.read();
+    rig.answer(op, written(session(), 7));
+    let first_sent = rig.now;
+    let (op, ..) = rig.renewal();
+    rig.answer(op, unavailable());
+    rig.sleep_until_due();
+    let (op, _, next) = rig.renewal();
+    assert!(rig.now > first_sent);
+    rig.answer(op, written(next, 8));
+    let (op, _) = rig.call();
+    rig.listed(op, Vec::new());
+    assert_eq!(rig.valid_until(), first_sent.after(VALID));
 }
 
 #[test]
@@ -206,6 +224,33 @@ fn session_from_before_a_restore_is_discarded() {
     assert_eq!(rig.discarded(), Some(DiscardReason::StoreRestored));
     rig.listed(op, vec![held(resource())]);
     assert!(rig.core.live().is_none());
+    // The renewal itself shows it.
+    let mut rig = Rig::resuming(resource());
+    let op = rig.read();
+    rig.answer(op, written(session(), 7));
+    let (op, _, next) = rig.renewal();
+    rig.answer(op, written(next, leapt.0));
+    assert_eq!(rig.discarded(), Some(DiscardReason::StoreRestored));
+}
+
+#[test]
+fn session_of_a_store_that_went_back_is_discarded() {
+    for is_own_list in [true, false] {
+        let mut rig = Rig::new();
+        let before = rig.core.seen_at_send();
+        rig.with(|core, cx| core.observe_list(cx, before, Revision(50)).unwrap());
+        let before = rig.core.seen_at_send();
+        let saved = saved(&rig, resource());
+        rig.with(|core, cx| core.recall(cx, saved));
+        let op = rig.renewed();
+        if is_own_list {
+            rig.listed(op, vec![held(resource())]);
+        } else {
+            let went_back = rig.with(|core, cx| core.observe_list(cx, before, Revision(10)));
+            assert!(went_back.is_err());
+        }
+        assert_eq!(rig.discarded(), Some(DiscardReason::StoreRestored));
+    }
 }
 
 #[test]
@@ -234,6 +279,37 @@ fn request_is_refused_after_five_seconds_of_resuming() {
     ));
 }
 
+#[test]
+fn stopping_agent_refuses_requests_that_wait_for_the_resumption() {
+    let mut rig = Rig::resuming(resource());
+    let before = rig.acquire(request(resource()));
+    rig.feed(Input::Drain);
+    let after = rig.acquire(request(resource()));
+    for call in [before, after] {
+        let refused = rig.acquired(call);
+        assert!(
+            matches!(refused, Some(Err(AcquireError::ShuttingDown))),
+            "{refused:?}"
+        );
+    }
+}
+
+/// Nothing is left to be released.
+#[test]
+fn releases_of_a_session_that_is_over_are_done() {
+    let mut rig = Rig::new();
+    let mut saved = saved(&rig, resource());
+    let ended = saved.leases[&lease_id()].ended(End::Releasing, true);
+    saved.end(ended);
+    saved.end_session();
+    rig.with(|core, cx| core.recall(cx, saved));
+    assert_eq!(rig.core.history.end(&lease_id()), Some(End::Released));
+    assert_eq!(
+        (rig.calls(), rig.persisted()),
+        (0, vec![&Record::Replacement])
+    );
+}
+
 /// Its app's word counts as soon as it is known that the grant is still there; a lead's readers may believe
 /// in it until the old deadline.
 #[test]
@@ -250,22 +326,22 @@ fn lease_that_ends_while_resuming_is_released() {
         };
         assert_eq!(ended.may_release, !has_readers);
         let op = rig.renewed();
-        rig.listed(op, vec![held(resource)]);
-        if has_readers {
-            assert_eq!(rig.calls(), 0);
-            rig.sleep_until_due();
-            assert!(rig.now >= told_until || rig.calls() == 1);
-        }
-        let (_, _, next) = loop {
+        rig.listed(op, vec![held(resource.clone())]);
+        let (op, next) = loop {
+            while rig.calls() == 0 {
+                rig.sleep_until_due();
+            }
             match rig.call() {
-                (op, StoreCall::UpdateLock(current, next)) => break (op, current, next),
+                (op, StoreCall::UpdateLock(_, next)) => break (op, next),
+                (op, StoreCall::GetLock(_)) => rig.answer(op, found(held(resource.clone()))),
                 (op, StoreCall::UpdateSession(_, next)) => rig.answer(op, written(*next, 9)),
                 (_, call) => panic!("{call:?}"),
             }
-            rig.sleep_until_due();
         };
         assert!(next.grant.is_none());
         assert_eq!(rig.now >= told_until, has_readers);
+        rig.answer(op, found(lock(None, 11)));
+        assert_eq!(rig.core.history.end(&lease_id()), Some(End::Released));
     }
 }
 
@@ -284,4 +360,5 @@ fn stopping_agent_makes_no_further_call_and_keeps_the_file() {
     assert!(rig.calls() == 0 && rig.core.is_resuming());
     rig.feed(Input::EndSession(CallId(2)));
     assert!(rig.is_answered(CallId(2)) && rig.core.is_resuming());
+    assert_eq!(rig.persisted().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! What is made of records: they are read back as they were meant, and refused where they are not this
+//! What is made of records: they are read back as they were meant, and discarded where they are not this
 //! agent's.
 
 mod plan;
@@ -141,8 +141,8 @@ fn ends(saved: &mut SavedState) -> Vec<(LeaseId, End)> {
     ends.map(|ended| (ended.lease, ended.end)).collect()
 }
 
-fn refusal(past: &Past, own: &Identity) -> DiscardReason {
-    read(past, own, ttl(), NOW).unwrap_err().why
+fn discard_reason(past: &Past, own: &Identity) -> DiscardReason {
+    read(past, own, ttl(), NOW).unwrap_err().reason
 }
 
 fn page(locks: Vec<Stored<Lock>>) -> Page<Lock> {
@@ -217,12 +217,12 @@ fn every_lease_ends_with_its_session() {
 }
 
 #[test]
-fn foreign_or_damaged_journal_is_refused_with_its_reason() {
+fn foreign_or_damaged_journal_is_discarded_with_its_reason() {
     let past = journal(&[session(110)]);
     let own = identity();
     let boot_id = "other".into();
     assert_eq!(
-        refusal(
+        discard_reason(
             &past,
             &Identity {
                 boot_id,
@@ -237,7 +237,7 @@ fn foreign_or_damaged_journal_is_refused_with_its_reason() {
         ..own.clone()
     };
     assert_eq!(
-        refusal(&past, &other),
+        discard_reason(&past, &other),
         DiscardReason::OtherPod("uid".into())
     );
     let namespace = "other".into();
@@ -246,29 +246,29 @@ fn foreign_or_damaged_journal_is_refused_with_its_reason() {
         ..own.clone()
     };
     assert_eq!(
-        refusal(&past, &other),
+        discard_reason(&past, &other),
         DiscardReason::OtherNamespace("team-a".into())
     );
     let other = Identity {
         ttl_seconds: 15,
         ..own.clone()
     };
-    assert_eq!(refusal(&past, &other), DiscardReason::OtherTtl(20));
+    assert_eq!(discard_reason(&past, &other), DiscardReason::OtherTtl(20));
     // 19 s is all that a session of 20 s has.
     assert!(read(&journal(&[session(119)]), &own, ttl(), NOW).is_ok());
     assert_eq!(
-        refusal(&journal(&[session(120)]), &own),
+        discard_reason(&journal(&[session(120)]), &own),
         DiscardReason::FromTheFuture
     );
     let damaged = Past::Damaged("cut".into());
     assert_eq!(
-        refusal(&damaged, &own),
+        discard_reason(&damaged, &own),
         DiscardReason::Damaged("cut".into())
     );
 }
 
 #[test]
-fn unreadable_journal_records_are_refused() {
+fn unreadable_journal_records_are_discarded() {
     let own = identity();
     let head = Record::Agent(own.clone()).to_bytes().unwrap();
     for records in [
@@ -278,21 +278,21 @@ fn unreadable_journal_records_are_refused() {
         vec![head.clone(), b"{\"grant\":1}".to_vec()],
         vec![head, b"nothing".to_vec()],
     ] {
-        let refused = refusal(&Past::Records(records), &own);
-        assert!(matches!(refused, DiscardReason::Unreadable(_)), "{refused}");
+        let reason = discard_reason(&Past::Records(records), &own);
+        assert!(matches!(reason, DiscardReason::Unreadable(_)), "{reason}");
     }
 }
 
 #[test]
-fn refused_journal_still_yields_its_session_and_leases() {
+fn discarded_journal_still_yields_its_session_and_leases() {
     let past = journal(&[session(110), lease("a"), ended("b.0", End::Releasing, true)]);
     let own = Identity {
         boot_id: "other".into(),
         ..identity()
     };
-    let refused = read(&past, &own, ttl(), NOW).unwrap_err();
-    assert_eq!(refused.saved.session.unwrap().id, "a-1".into());
-    assert_eq!(refused.saved.leases.len(), 1);
+    let discarded = read(&past, &own, ttl(), NOW).unwrap_err();
+    assert_eq!(discarded.saved.session.unwrap().id, "a-1".into());
+    assert_eq!(discarded.saved.leases.len(), 1);
 }
 
 /// The writer died between the end of a lost session's leases and that of the session.

@@ -55,6 +55,23 @@ async fn ended_lead_is_not_resumed_and_expires() {
     assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
 }
 
+/// The file that the next process rewrote says so, too.
+#[tokio::test(start_paused = true)]
+async fn ended_lead_is_kept_from_others_over_another_restart() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let lease = pod.lease(RESOURCE).await;
+    let told_until = pod.now().after(lease.valid_for);
+    assert!(leads(&pod).await.0);
+    let releasing = pod.agent.release(&lease.lease).now_or_never();
+    assert_eq!(releasing, None, "its readers' time is not over");
+    let pod = node.kill_and_start(&pod);
+    pod.lease("other").await;
+    let pod = node.kill_and_start(&pod);
+    assert_stays_held_until(&node, &pod, RESOURCE, told_until).await;
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
+}
+
 #[tokio::test(start_paused = true)]
 async fn held_lead_is_not_reported_and_expires() {
     let mut node = Node::in_paused_time();

@@ -1,9 +1,9 @@
-//! Leases that their apps ended after a restart, or while it was not known yet which leases continue.
+//! Leases that their apps ended around a restart.
 
 use super::*;
 
 /// What a release is answered, without any wait.
-fn asked(pod: &Pod, lease: &LeaseView) -> Option<Result<Released, LeaseError>> {
+fn release_without_wait(pod: &Pod, lease: &LeaseView) -> Option<Result<Released, LeaseError>> {
     futures::FutureExt::now_or_never(pod.agent.release(&lease.lease))
 }
 
@@ -18,7 +18,7 @@ async fn resumed_lease_is_released_at_once() {
     let pod = node.kill_and_start(&pod);
     renewed(&pod, &lease).await.unwrap();
     let before = pod.now();
-    assert_eq!(asked_and_answered(&pod, &lease).await, DONE);
+    assert_eq!(release(&pod, &lease).await, DONE);
     assert!(pod.is_free("r") && pod.now() == before);
 }
 
@@ -30,7 +30,7 @@ async fn ended_and_killed(node: &mut Node) -> LeaseView {
     node.kill(&pod);
     node.store.fail_all(StoreError::Unavailable("away".into()));
     let pod = node.start();
-    assert_eq!(asked(&pod, &lease), PENDING);
+    assert_eq!(release_without_wait(&pod, &lease), PENDING);
     node.kill(&pod);
     node.store.heal();
     lease
@@ -41,10 +41,13 @@ async fn pending_release_is_sent_after_another_restart() {
     let mut node = Node::in_paused_time();
     let lease = ended_and_killed(&mut node).await;
     let pod = node.start();
-    assert_eq!(asked(&pod, &lease), PENDING);
+    assert_eq!(release_without_wait(&pod, &lease), PENDING);
     // That is answered once it is known which leases continue.
     pod.lease("s").await;
-    eventually("it is released", || asked(&pod, &lease) == DONE).await;
+    eventually("it is released", || {
+        release_without_wait(&pod, &lease) == DONE
+    })
+    .await;
     assert!(pod.is_free("r"));
     assert_eq!(node.store.lock("r").unwrap().transitions, 1);
 }
@@ -58,7 +61,7 @@ async fn pending_release_ends_with_its_session() {
     node.store.revoke_session(&session);
     let pod = node.start();
     pod.lease("s").await;
-    assert_eq!(asked(&pod, &lease), DONE);
+    assert_eq!(release_without_wait(&pod, &lease), DONE);
 }
 
 /// The unreadable lock may be any: one whose release never arrived is still held.
@@ -67,10 +70,10 @@ async fn release_is_resent_for_an_unreadable_lock() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (landed, lease) = (pod.lease("landed").await, pod.lease("r").await);
-    assert_eq!(asked_and_answered(&pod, &landed).await, DONE);
+    assert_eq!(release(&pod, &landed).await, DONE);
     node.store
         .fail(Call::UpdateLock, StoreError::Unavailable("away".into()));
-    assert_eq!(asked_and_answered(&pod, &lease).await, PENDING);
+    assert_eq!(release(&pod, &lease).await, PENDING);
     node.kill(&pod);
     node.store.heal();
     node.store.make_unreadable_in_lists("r");
@@ -78,11 +81,11 @@ async fn release_is_resent_for_an_unreadable_lock() {
     pod.lease("s").await;
     eventually("the lock is free", || pod.is_free("r")).await;
     eventually("both are released", || {
-        [&landed, &lease].map(|lease| asked(&pod, lease)) == [DONE, DONE]
+        [&landed, &lease].map(|lease| release_without_wait(&pod, lease)) == [DONE, DONE]
     })
     .await;
 }
 
-async fn asked_and_answered(pod: &Pod, lease: &LeaseView) -> Option<Result<Released, LeaseError>> {
+async fn release(pod: &Pod, lease: &LeaseView) -> Option<Result<Released, LeaseError>> {
     Some(pod.agent.release(&lease.lease).await)
 }

@@ -100,32 +100,35 @@ async fn resumed_leases_grant_is_not_kept() {
     assert!(pod.is_free("r"));
 }
 
-/// The session is not ended under a promise.
+/// The session is not ended under a promise, unless the apps have ended.
 #[tokio::test(start_paused = true)]
 async fn stopping_agent_waits_for_promises_from_before_its_restart() {
-    let mut node = Node::in_paused_time();
-    let pod = node.start();
-    let lease = pod.lease("known").await;
-    let mut held = hold(&pod, "r").await;
-    let Some(leasehold::agent::LeaseEvent::Acquired(first)) = held.next().await else {
-        panic!("not acquired");
-    };
-    let told_until = pod.now().after(first.valid_for);
-    let session = node.store.session_of("r").unwrap();
-    node.kill(&pod);
-    drop(held);
-    let pod = node.start();
-    renewed(&pod, &lease).await.unwrap();
-    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
-    let agent = pod.agent.clone();
-    let stopping = tokio::spawn(async move { agent.shut_down(OnTerm::Wait).await });
-    while pod.now() < told_until {
-        let is_over = node.store.session(&session).unwrap().revoked.is_some();
-        assert!(!is_over && !pod.is_free("r"));
-        tokio::time::sleep(Duration::from_millis(500)).await;
+    for on_term in [OnTerm::Wait, OnTerm::AppsEnded] {
+        let mut node = Node::in_paused_time();
+        let pod = node.start();
+        let lease = pod.lease("known").await;
+        let mut held = hold(&pod, "r").await;
+        let Some(leasehold::agent::LeaseEvent::Acquired(first)) = held.next().await else {
+            panic!("not acquired");
+        };
+        let told_until = pod.now().after(first.valid_for);
+        let session = node.store.session_of("r").unwrap();
+        node.kill(&pod);
+        drop(held);
+        let pod = node.start();
+        renewed(&pod, &lease).await.unwrap();
+        assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
+        let agent = pod.agent.clone();
+        let stopping = tokio::spawn(async move { agent.shut_down(on_term).await });
+        while on_term == OnTerm::Wait && pod.now() < told_until {
+            let is_over = node.store.session(&session).unwrap().revoked.is_some();
+            assert!(!is_over && !pod.is_free("r"));
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        stopping.await.unwrap();
+        assert!(pod.is_free("r"));
+        assert_eq!(pod.now() >= told_until, on_term == OnTerm::Wait);
     }
-    stopping.await.unwrap();
-    assert!(pod.is_free("r"));
 }
 
 /// Waiters from before the restart are not forgotten: a caller of this pod is queued behind them.

@@ -66,10 +66,10 @@ async fn slow_list_may_take_all_the_time_left() {
     assert_eq!(gate.arrived(), 1, "it was asked for once");
 }
 
-/// A call that panics gives no answer.
+/// A call that panics gives no answer. The renewal panics before it is applied.
 #[tokio::test(start_paused = true)]
 async fn resumption_continues_after_a_call_that_panicked() {
-    for call in [Call::GetSession, Call::ListHeldLocks] {
+    for call in [Call::GetSession, Call::RenewSession, Call::ListHeldLocks] {
         let mut node = Node::in_paused_time();
         let pod = node.start();
         let lease = pod.lease("r").await;

@@ -53,6 +53,7 @@ fn only_leases_in_both_journal_and_store_are_resumed() {
         [("b.0", Loss::GrantGone), ("d.0", Loss::AgentRestarted)]
     );
     assert_eq!(names(&plan.at_once), ["c"]);
+    assert!(plan.at_once[0].may_be_applied, "its release may land late");
     assert_eq!(names(&plan.in_time), ["another", "d", "e", "f"]);
 }
 
@@ -111,7 +112,7 @@ fn held_back_lease_is_released_at_its_deadline_and_not_before() {
         ended("a.0", End::Releasing, false),
         lease("b"),
         ended("b.0", End::Releasing, false),
-        // The grant of this one was kept for whoever comes next.
+        // The grant of this one was kept for the next caller.
         lease("c"),
         ended("c.0", End::Released, false),
     ];
