@@ -8,6 +8,7 @@ mod releases;
 mod resuming;
 mod session;
 mod watch;
+mod worlds;
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,0 +1,157 @@
+//! Random worlds without a runtime: cores and their apps on one store, with late and lost messages,
+//! crashes, restarts with the state file and without it, and clocks of different rates.
+//!
+//! A world is a queue of events in virtual time. `tests/sim` has more faults and the driver; here a
+//! world takes milliseconds, and what is wrong inside a core is seen in the step that does it.
+
+mod app;
+mod network;
+mod pod;
+mod scenario;
+mod store;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+use crate::agent::core::effect::CallId;
+use crate::protocol::token::Token;
+use app::App;
+use pod::Pod;
+use store::Store;
+
+/// Something that happens in a world. The number is that of a pod, or of an app.
+enum Event {
+    /// A call arrives at the store. Its answer follows so much later, if it does.
+    Call(usize, u64, OpId, StoreCall, Option<Duration>),
+    /// An input arrives at a process.
+    Input(usize, u64, Input),
+    /// A process' timer is due.
+    Timer(usize, u64),
+    /// An app is answered.
+    Reply(usize, CallId, Reply),
+    /// An app does something, unless it is to do so at another time since.
+    Act(usize, u64),
+    Kill(usize),
+    Start(usize),
+}
+
+/// What an app may believe.
+struct Belief {
+    app: usize,
+    resource: Resource,
+    token: Token,
+    until: Duration,
+}
+
+struct World {
+    rng: fastrand::Rng,
+    now: Duration,
+    /// Until when there are faults and new requests.
+    trouble_until: Duration,
+    queue: BTreeMap<(Duration, u64), Event>,
+    last_event: u64,
+    store: Store,
+    pods: Vec<Pod>,
+    apps: Vec<App>,
+    beliefs: Vec<Belief>,
+    /// The largest token that was told for each lock.
+    told: BTreeMap<Resource, Token>,
+    counts: BTreeMap<String, usize>,
+    /// What went wrong first.
+    flaw: Option<String>,
+    trace: Option<Vec<String>>,
+}
+
+impl World {
+    fn schedule(&mut self, delay: Duration, event: Event) {
+        self.last_event += 1;
+        self.queue
+            .insert((self.now + delay, self.last_event), event);
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:9.3} {}", now.as_secs_f64(), what()));
+        }
+    }
+
+    fn count(&mut self, what: &str) {
+        *self.counts.entry(what.to_owned()).or_default() += 1;
+    }
+
+    fn flaw(&mut self, flaw: String) {
+        self.note(|| format!("FLAW: {flaw}"));
+        self.flaw.get_or_insert(flaw);
+    }
+
+    fn is_troubled(&self) -> bool {
+        self.now < self.trouble_until
+    }
+
+    /// Returns a random time up to a bound.
+    fn up_to(&mut self, bound: Duration) -> Duration {
+        bound.mul_f64(self.rng.f64())
+    }
+
+    fn one_in(&mut self, many: u32) -> bool {
+        self.rng.u32(..many) == 0
+    }
+
+    /// Lets everything happen until a moment, or something is wrong.
+    fn run_until(&mut self, end: Duration) {
+        while self.flaw.is_none()
+            && let Some((&(at, number), _)) = self.queue.first_key_value()
+            && at <= end
+        {
+            self.now = at;
+            if let Some(event) = self.queue.remove(&(at, number)) {
+                self.happen(event);
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Call(pod, process, op, call, answer_after) => {
+                self.call(pod, process, op, call, answer_after);
+            }
+            Event::Input(pod, process, input) => self.input(pod, process, input),
+            Event::Timer(pod, process) => self.timer(pod, process),
+            Event::Reply(app, call, reply) => self.replied(app, call, reply),
+            Event::Act(app, turn) if self.apps[app].turn == turn => self.act(app),
+            Event::Act(..) => {}
+            Event::Kill(pod) => self.kill(pod),
+            Event::Start(pod) => self.start(pod),
+        }
+    }
+
+    /// An app may believe until then. No other app may.
+    fn believe(&mut self, belief: Belief, is_new: bool) {
+        let now = self.now;
+        let last = self.told.get(&belief.resource).copied().unwrap_or_default();
+        if is_new && belief.token <= last {
+            self.flaw(format!("token {} after {last}", belief.token));
+        }
+        self.told
+            .insert(belief.resource.clone(), last.max(belief.token));
+        let of_it = |other: &&Belief| other.resource == belief.resource && now < other.until;
+        let mut others = self.beliefs.iter().filter(of_it);
+        if let Some(other) = others.find(|other| other.app != belief.app) {
+            let flaw = format!(
+                "apps {} and {} believe in {} with tokens {} and {}",
+                other.app, belief.app, belief.resource, other.token, belief.token
+            );
+            self.flaw(flaw);
+        }
+        self.disbelieve(belief.app);
+        self.beliefs.push(belief);
+    }
+
+    /// An app believes in nothing any more.
+    fn disbelieve(&mut self, app: usize) {
+        self.beliefs.retain(|belief| belief.app != app);
+    }
+}

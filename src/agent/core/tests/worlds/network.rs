@@ -1,0 +1,171 @@
+//! The store as the pods reach it: calls and answers that are late or lost, and watches that end.
+
+use super::*;
+
+/// The longest delay of a message without a fault.
+const QUICK: Duration = Duration::from_millis(20);
+/// The longest delay of a late one.
+const LATE: Duration = Duration::from_secs(12);
+
+/// A watch of a process.
+pub(super) struct Watch {
+    id: WatchId,
+    session: SessionId,
+    /// Its place in the store's log.
+    place: usize,
+    /// When its last event arrives.
+    last: Duration,
+    /// It reports nothing.
+    is_silent: bool,
+}
+
+impl World {
+    /// Returns how long a message takes.
+    pub(super) fn delay(&mut self) -> Duration {
+        let bound = match self.is_troubled() && self.one_in(12) {
+            true => LATE,
+            false => QUICK,
+        };
+        self.up_to(bound)
+    }
+
+    /// A process makes a call, within a time limit.
+    pub(super) fn send(&mut self, pod: usize, op: OpId, call: StoreCall, limit: Duration) {
+        let process = self.pods[pod].number;
+        if self.now < self.pods[pod].cut_until {
+            let away = Input::Answer(op, unavailable());
+            let delay = self.up_to(QUICK);
+            return self.schedule(delay, Event::Input(pod, process, away));
+        }
+        let (there, back) = (self.delay(), self.delay());
+        let is_lost = self.is_troubled() && self.one_in(40);
+        let answer_after = (there + back <= limit && !is_lost).then_some(back);
+        if answer_after.is_none() {
+            let unclear = Input::Answer(op, unclear());
+            self.schedule(limit, Event::Input(pod, process, unclear));
+        }
+        if !is_lost || self.rng.bool() {
+            self.schedule(there, Event::Call(pod, process, op, call, answer_after));
+        }
+    }
+
+    /// A call arrives at the store.
+    pub(super) fn call(
+        &mut self,
+        pod: usize,
+        process: u64,
+        op: OpId,
+        call: StoreCall,
+        answer_after: Option<Duration>,
+    ) {
+        self.note(|| format!("pod {pod} {}", short(&call)));
+        let answer = self.store.call(call);
+        if let Answer::Failed(error) = &answer {
+            let error = error.to_string();
+            self.note(|| format!("pod {pod} is refused: {error}"));
+        }
+        self.deliver_events();
+        if let Some(after) = answer_after {
+            let answer = Input::Answer(op, answer);
+            self.schedule(after, Event::Input(pod, process, answer));
+        }
+    }
+
+    /// A process opens a watch, or closes it.
+    pub(super) fn watch(&mut self, pod: usize, command: WatchCommand) {
+        let process = self.pods[pod].number;
+        let WatchCommand::Open(id, session, after) = command else {
+            self.pods[pod].watch = None;
+            return;
+        };
+        let delay = self.delay();
+        let is_cut = self.now < self.pods[pod].cut_until;
+        if is_cut {
+            let error = StoreError::Unavailable("cut off".into());
+            let failed = Input::Watch(id, WatchInput::Failed(error));
+            return self.schedule(delay, Event::Input(pod, process, failed));
+        }
+        let opened = Input::Watch(id, WatchInput::Opened);
+        self.schedule(delay, Event::Input(pod, process, opened));
+        self.pods[pod].watch = Some(Watch {
+            id,
+            session,
+            place: self.store.place_after(after),
+            last: self.now + delay,
+            is_silent: self.is_troubled() && self.one_in(20),
+        });
+        if self.is_troubled() && self.one_in(3) {
+            let ends = self.up_to(LATE * 4);
+            let error = StoreError::Unavailable("the watch broke".into());
+            let expired = StoreError::WatchExpired("too old".into());
+            let end = [
+                WatchInput::Ended,
+                WatchInput::Failed(error),
+                WatchInput::Failed(expired),
+            ];
+            let end = end[self.rng.usize(..3)].clone();
+            self.schedule(
+                delay + ends,
+                Event::Input(pod, process, Input::Watch(id, end)),
+            );
+        }
+        self.deliver_events();
+    }
+
+    /// Sends what the watches have to report, in its order.
+    fn deliver_events(&mut self) {
+        for pod in 0..self.pods.len() {
+            let number = self.pods[pod].number;
+            while let Some(watch) = &mut self.pods[pod].watch
+                && let Some(event) = self.store.next_event(&watch.session, &mut watch.place)
+            {
+                let (id, is_silent, last) = (watch.id, watch.is_silent, watch.last);
+                let arrives = last.max(self.now + self.delay());
+                if let Some(watch) = &mut self.pods[pod].watch {
+                    watch.last = arrives;
+                }
+                if !is_silent {
+                    let input = Input::Watch(id, WatchInput::Event(event));
+                    self.schedule(arrives - self.now, Event::Input(pod, number, input));
+                }
+            }
+        }
+    }
+}
+
+impl Pod {
+    /// Drops a watch that has ended.
+    pub(super) fn watch_ended(&mut self, ended: WatchId) {
+        self.watch.take_if(|watch| watch.id == ended);
+    }
+}
+
+/// Returns a call in a few words.
+fn short(call: &StoreCall) -> String {
+    let lock = |lock: &Lock| {
+        let holder = lock
+            .grant
+            .as_ref()
+            .map(|grant| format!("{} by {}", grant.holder.session, grant.id));
+        let waiters = lock.waiters.entries().len();
+        format!(
+            "{} {holder:?}, token {}, {waiters} wait",
+            lock.resource, lock.token
+        )
+    };
+    match call {
+        StoreCall::UpdateLock(_, next) => format!("writes {}", lock(next)),
+        StoreCall::JoinLock(_, waiter) => format!("joins as {}", waiter.grant),
+        StoreCall::UpdateSession(_, next) => {
+            format!("writes {}, revoked {}", next.id, next.revoked.is_some())
+        }
+        StoreCall::CreateSession(new) => format!("creates {}", new.id),
+        StoreCall::GetLock(resource) | StoreCall::GetLockWithRevision(resource) => {
+            format!("reads {resource}")
+        }
+        StoreCall::CreateLock(resource) => format!("creates {resource}"),
+        StoreCall::GetSession(id) => format!("reads {id}"),
+        StoreCall::ListHeld(id) => format!("lists what {id} holds"),
+        StoreCall::ListOne => "lists one".into(),
+    }
+}

@@ -1,0 +1,289 @@
+//! A pod: the process of its agent, which crashes and is started again, its clock, and its state file.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use super::network::Watch;
+use super::*;
+use crate::agent::journal::past::{self, Discarded};
+use crate::agent::journal::record::Identity;
+use crate::agent::journal::{Journal, Past, Writer};
+use crate::agent::state::State;
+
+/// What the clock of a pod shows when the world begins.
+const BOOT: Duration = Duration::from_secs(1_000);
+
+pub(super) struct Pod {
+    /// How fast its clock is.
+    pub(super) rate: f64,
+    /// Counts its processes.
+    pub(super) number: u64,
+    pub(super) process: Option<Process>,
+    /// `None` if it has no state file.
+    disk: Option<Disk>,
+    pub(super) watch: Option<Watch>,
+    /// Until when its messages do not reach the store.
+    pub(super) cut_until: Duration,
+}
+
+pub(super) struct Process {
+    pub(super) state: State,
+    dice: Dice,
+    /// When the next timer event comes.
+    timer: Option<Duration>,
+    /// The app of each request that was not answered.
+    pub(super) asked: BTreeMap<CallId, usize>,
+}
+
+/// A state file.
+#[derive(Clone, Default)]
+struct Disk(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Journal for Disk {
+    fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        self.0.lock().unwrap().push(record.to_vec());
+        Ok(())
+    }
+
+    fn replace(
+        &mut self,
+        records: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
+    ) -> io::Result<()> {
+        let records = records.collect::<io::Result<_>>()?;
+        *self.0.lock().unwrap() = records;
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        let records = self.0.lock().unwrap();
+        records.iter().map(|record| record.len() as u64).sum()
+    }
+
+    fn void(&mut self) -> io::Result<()> {
+        self.0.lock().unwrap().clear();
+        Ok(())
+    }
+
+    fn set_aside(&mut self) -> io::Result<PathBuf> {
+        self.void()?;
+        Ok(PathBuf::new())
+    }
+}
+
+impl Pod {
+    pub(super) fn new(rate: f64, has_file: bool) -> Self {
+        Self {
+            rate,
+            number: 0,
+            process: None,
+            disk: has_file.then(Disk::default),
+            watch: None,
+            cut_until: Duration::ZERO,
+        }
+    }
+
+    /// Returns what its clock shows at a time.
+    pub(super) fn local(&self, at: Duration) -> Moment {
+        Moment::since_boot(BOOT + at.mul_f64(self.rate))
+    }
+
+    /// Returns when its clock has passed a moment.
+    pub(super) fn passed(&self, local: Moment) -> Duration {
+        let since = local.elapsed_since_boot().saturating_sub(BOOT);
+        since.div_f64(self.rate) + Duration::from_nanos(2)
+    }
+}
+
+impl World {
+    pub(super) fn start(&mut self, pod: usize) {
+        if self.pods[pod].process.is_some() {
+            return;
+        }
+        let ttl = SessionTtl::clamped(15);
+        let identity = Identity {
+            boot_id: "boot".into(),
+            pod_uid: format!("uid-{pod}"),
+            namespace: "world".into(),
+            ttl_seconds: ttl.as_secs(),
+        };
+        let core = Core::new(CoreConfig {
+            session: SessionConfig {
+                pod: PodRef {
+                    name: format!("pod-{pod}").into(),
+                    uid: format!("uid-{pod}").into(),
+                    node: None,
+                },
+                ttl,
+                idle_after: Duration::from_secs(600),
+            },
+            token_floor: 0,
+            acquire: AcquireConfig {
+                takes_over: true,
+                max_leases: 100,
+                max_waiting: 10,
+            },
+        });
+        let mut state = State::new(core);
+        let now = self.pods[pod].local(self.now);
+        let disk = self.pods[pod].disk.clone();
+        let saved = disk.map(|disk| {
+            let records = disk.0.lock().unwrap().clone();
+            let past = match records.is_empty() {
+                true => Past::Nothing,
+                false => Past::Records(records),
+            };
+            let saved = past::read(&past, &identity, ttl, now);
+            state.journal = Some(Writer::behind(Box::new(disk), identity));
+            saved.unwrap_or_else(|Discarded { reason, .. }| panic!("{reason}"))
+        });
+        let seed = self.rng.u64(..);
+        self.pods[pod].number += 1;
+        self.pods[pod].process = Some(Process {
+            state,
+            dice: Dice(fastrand::Rng::with_seed(seed)),
+            timer: None,
+            asked: BTreeMap::new(),
+        });
+        self.note(|| format!("pod {pod} starts"));
+        if let Some(saved) = saved {
+            self.step(pod, |core, cx| core.recall(cx, saved));
+        }
+    }
+
+    pub(super) fn kill(&mut self, pod: usize) {
+        let Some(process) = self.pods[pod].process.take() else {
+            return;
+        };
+        self.note(|| format!("pod {pod} crashes"));
+        self.count("crash");
+        self.pods[pod].watch = None;
+        for app in process.asked.into_values() {
+            self.unanswered(app);
+        }
+        let away = self.up_to(Duration::from_secs(20));
+        self.schedule(away, Event::Start(pod));
+    }
+
+    pub(super) fn input(&mut self, pod: usize, process: u64, input: Input) {
+        if self.pods[pod].number != process {
+            return;
+        }
+        if let Input::Watch(id, WatchInput::Ended | WatchInput::Failed(_)) = &input {
+            self.pods[pod].watch_ended(*id);
+        }
+        self.step(pod, |core, cx| core.handle(cx, input));
+    }
+
+    pub(super) fn timer(&mut self, pod: usize, number: u64) {
+        let now = self.now;
+        let is_due = self.pods[pod]
+            .process
+            .as_mut()
+            .is_some_and(|process| process.timer.take_if(|at| *at <= now).is_some());
+        if !is_due || self.pods[pod].number != number {
+            return;
+        }
+        self.step(pod, |core, cx| core.handle(cx, Input::Timer));
+        let local = self.pods[pod].local(now);
+        let timeout = self.pods[pod].process.as_ref().and_then(Process::timeout);
+        if timeout.is_some_and(|timeout| timeout <= local) {
+            self.flaw(format!(
+                "pod {pod} has something to do at once, again and again"
+            ));
+        }
+    }
+
+    /// Runs a step of a process, and executes its effects. `None` if it does not run.
+    pub(super) fn step<T>(
+        &mut self,
+        pod: usize,
+        step: impl FnOnce(&mut Core, &mut Cx) -> T,
+    ) -> Option<T> {
+        let now = self.pods[pod].local(self.now);
+        let process = self.pods[pod].process.as_mut()?;
+        let mut cx = Cx {
+            now,
+            wall: WallTime(0),
+            rng: &mut process.dice,
+            idle_since: process.state.idle_since(),
+        };
+        let result = step(&mut process.state.core, &mut cx);
+        process.state.core.settle(&mut cx);
+        process.state.core.out.assert_one_call_each();
+        while let Some(effect) = self.next_effect(pod) {
+            self.execute(pod, effect);
+        }
+        self.set_timer(pod);
+        Some(result)
+    }
+
+    fn next_effect(&mut self, pod: usize) -> Option<Effect> {
+        self.pods[pod].process.as_mut()?.state.core.poll_effect()
+    }
+
+    fn execute(&mut self, pod: usize, effect: Effect) {
+        let now = self.pods[pod].local(self.now);
+        match effect {
+            Effect::Call {
+                op,
+                call,
+                limit,
+                not_after,
+            } => {
+                if not_after.is_some_and(|moment| now >= moment) {
+                    let late = Input::Answer(op, unavailable());
+                    let process = self.pods[pod].number;
+                    self.schedule(Duration::ZERO, Event::Input(pod, process, late));
+                } else {
+                    self.send(pod, op, call, limit);
+                }
+            }
+            Effect::Persist(record) => {
+                if let Some(process) = &mut self.pods[pod].process {
+                    process.state.persist(record);
+                }
+            }
+            Effect::Watch(command) => self.watch(pod, command),
+            Effect::Reply(call, reply) => {
+                let process = self.pods[pod].process.as_mut();
+                if let Some(app) = process.and_then(|process| process.asked.remove(&call)) {
+                    let delay = self.delay();
+                    self.schedule(delay, Event::Reply(app, call, reply));
+                }
+            }
+            Effect::Report(report) => {
+                self.note(|| format!("pod {pod}: {report:?}"));
+                let name = format!("{report:?}");
+                let end = name.find(|c: char| !c.is_alphanumeric() && c != '(');
+                self.count(&name[..end.unwrap_or(name.len())]);
+            }
+            Effect::WakeStreams
+            | Effect::SomethingEnded
+            | Effect::OutlookChanged
+            | Effect::LeaseOver(_)
+            | Effect::LockRead(..)
+            | Effect::LeadChanged(..) => {}
+        }
+    }
+
+    fn set_timer(&mut self, pod: usize) {
+        let (now, number) = (self.now, self.pods[pod].number);
+        let timeout = self.pods[pod].process.as_ref().and_then(Process::timeout);
+        let Some(timeout) = timeout else { return };
+        let at = self.pods[pod].passed(timeout).max(now);
+        let process = self.pods[pod].process.as_mut();
+        let Some(process) = process.filter(|process| process.timer.is_none_or(|timer| at < timer))
+        else {
+            return;
+        };
+        process.timer = Some(at);
+        self.schedule(at - now, Event::Timer(pod, number));
+    }
+}
+
+impl Process {
+    fn timeout(&self) -> Option<Moment> {
+        self.state.core.poll_timeout(self.state.is_idle())
+    }
+}

@@ -1,0 +1,136 @@
+//! The store of a world: objects with versions, compare-and-swap, and what watches report.
+
+use super::*;
+use crate::protocol::object::{LockAtRevision, LockEvent};
+
+#[derive(Default)]
+pub(super) struct Store {
+    revision: u64,
+    locks: BTreeMap<Resource, Stored<Lock>>,
+    sessions: BTreeMap<SessionId, Stored<Session>>,
+    /// What watches of sessions report, oldest first.
+    log: Vec<(SessionId, LockEvent)>,
+}
+
+impl Store {
+    /// Makes a call.
+    pub(super) fn call(&mut self, call: StoreCall) -> Answer {
+        let answer = match call {
+            StoreCall::GetSession(id) => Ok(Answer::Session(self.session(&id))),
+            StoreCall::CreateSession(new) if self.sessions.contains_key(&new.id) => {
+                Err(StoreError::Conflict)
+            }
+            StoreCall::CreateSession(new) => Ok(self.write_session(*new)),
+            StoreCall::UpdateSession(current, next) => {
+                let found = self.sessions.get(&current.value.id);
+                is_at(found, current.version).map(|()| self.write_session(*next))
+            }
+            StoreCall::GetLock(resource) => Ok(Answer::Lock(self.lock(&resource))),
+            StoreCall::GetLockWithRevision(resource) => {
+                let lock = self.lock(&resource).map(|lock| *lock);
+                let revision = Revision(self.revision);
+                let look = LockAtRevision { lock, revision };
+                Ok(Answer::LockWithRevision(Box::new(look)))
+            }
+            StoreCall::CreateLock(resource) if self.locks.contains_key(&resource) => {
+                Err(StoreError::Conflict)
+            }
+            StoreCall::CreateLock(resource) => Ok(self.write_lock(Lock::unheld(resource))),
+            StoreCall::JoinLock(current, waiter) => {
+                let lock = self.locks.get(&current.value.resource);
+                let joined = lock.map(|lock| lock.value.joined_by(*waiter));
+                match joined {
+                    None => Err(StoreError::NotFound("the lock".into())),
+                    Some(None) => Err(StoreError::Conflict),
+                    Some(Some(joined)) => Ok(self.write_lock(joined)),
+                }
+            }
+            StoreCall::UpdateLock(current, next) => {
+                let found = self.locks.get(&current.value.resource);
+                is_at(found, current.version).map(|()| self.write_lock(*next))
+            }
+            StoreCall::ListOne => Ok(self.page(Vec::new())),
+            StoreCall::ListHeld(session) => Ok(self.page(self.held_by(&session))),
+        };
+        answer.unwrap_or_else(Answer::Failed)
+    }
+
+    /// Returns the locks that a session holds.
+    pub(super) fn held_by(&self, session: &SessionId) -> Vec<Stored<Lock>> {
+        let locks = self.locks.values();
+        let held = locks.filter(|lock| lock.value.holder_session() == Some(session));
+        held.cloned().collect()
+    }
+
+    /// Returns the place in the log behind a revision.
+    pub(super) fn place_after(&self, revision: Revision) -> usize {
+        self.log
+            .partition_point(|(_, event)| event.revision() <= revision)
+    }
+
+    /// Returns the next event of a session from a place in the log on. The place is then behind it.
+    pub(super) fn next_event(&self, session: &SessionId, place: &mut usize) -> Option<LockEvent> {
+        loop {
+            let (of, event) = self.log.get(*place)?;
+            *place += 1;
+            if of == session {
+                return Some(event.clone());
+            }
+        }
+    }
+
+    fn session(&self, id: &SessionId) -> Option<Box<Stored<Session>>> {
+        self.sessions.get(id).cloned().map(Box::new)
+    }
+
+    fn lock(&self, resource: &Resource) -> Option<Box<Stored<Lock>>> {
+        self.locks.get(resource).cloned().map(Box::new)
+    }
+
+    fn page(&self, items: Vec<Stored<Lock>>) -> Answer {
+        Answer::Page(Box::new(Page {
+            items,
+            revision: Revision(self.revision),
+            next: None,
+            unreadable: Vec::new(),
+        }))
+    }
+
+    fn write_session(&mut self, value: Session) -> Answer {
+        self.revision += 1;
+        let id = value.id.clone();
+        let stored = stored(value, self.revision);
+        self.sessions.insert(id, stored.clone());
+        Answer::Session(Some(Box::new(stored)))
+    }
+
+    fn write_lock(&mut self, value: Lock) -> Answer {
+        self.revision += 1;
+        let at = Revision(self.revision);
+        let resource = value.resource.clone();
+        let stored = Stored {
+            value,
+            version: at,
+            original: Original::new(()),
+        };
+        let before = self.locks.insert(resource.clone(), stored.clone());
+        let before = before.and_then(|before| before.value.holder_session().cloned());
+        let holder = stored.value.holder_session().cloned();
+        if let Some(before) = before.filter(|before| Some(before) != holder.as_ref()) {
+            self.log.push((before, LockEvent::Gone { resource, at }));
+        }
+        if let Some(holder) = holder {
+            let held = LockEvent::Held(Box::new(stored.clone()));
+            self.log.push((holder, held));
+        }
+        Answer::Lock(Some(Box::new(stored)))
+    }
+}
+
+fn is_at<T>(found: Option<&Stored<T>>, version: Revision) -> Result<(), StoreError> {
+    match found {
+        None => Err(StoreError::NotFound("the object".into())),
+        Some(found) if found.version != version => Err(StoreError::Conflict),
+        Some(_) => Ok(()),
+    }
+}
