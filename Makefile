@@ -101,7 +101,8 @@ model: need-cargo ## The protocol model-checked to completion, and its negative 
 	cargo test --locked --profile model --test model -- --nocapture --test-threads 1
 
 .PHONY: sim
-sim: need-cargo ## The shipped agents in 2,000 simulated worlds with faults of every kind, and negative controls
+sim: need-cargo ## The shipped agents in 2,000 simulated worlds with faults of every kind, their core in 1,000 more, and negative controls
+	LEASEHOLD_WORLDS=0..1000 scripts/ran.sh cargo test --locked --lib worlds::
 	cargo test --locked --profile model --test sim -- --nocapture --test-threads 1
 
 SEEDS ?= 100000

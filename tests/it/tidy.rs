@@ -89,7 +89,8 @@ impl Source {
     }
 
     fn is_test(&self) -> bool {
-        self.path.ends_with("tests.rs")
+        let inside = self.path.strip_prefix(src()).unwrap();
+        self.path.ends_with("tests.rs") || inside.iter().any(|part| part == "tests")
     }
 }
 

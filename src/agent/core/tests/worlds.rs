@@ -65,9 +65,12 @@ struct World {
 
 impl World {
     fn schedule(&mut self, delay: Duration, event: Event) {
+        self.schedule_at(self.now + delay, event);
+    }
+
+    fn schedule_at(&mut self, at: Duration, event: Event) {
         self.last_event += 1;
-        self.queue
-            .insert((self.now + delay, self.last_event), event);
+        self.queue.insert((at, self.last_event), event);
     }
 
     fn note(&mut self, what: impl FnOnce() -> String) {

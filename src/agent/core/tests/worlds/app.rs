@@ -64,9 +64,9 @@ impl World {
                     self.apps[app].phase = Phase::Silent(until);
                     self.act_later(app);
                 }
-                1..3 => self.release(app, lease),
-                _ if !self.is_troubled() => self.release(app, lease),
-                _ => self.renew(app, lease),
+                1..3 => self.release(app, &lease),
+                _ if !self.is_troubled() => self.release(app, &lease),
+                _ => self.renew(app, &lease),
             },
         }
     }
@@ -87,18 +87,26 @@ impl World {
         let pod = self.apps[app].pod;
         let now = self.pods[pod].local(self.now);
         let resource = format!("lock-{}", self.rng.u8(..2));
-        let keep = match self.one_in(4) {
-            true => Duration::from_secs(20),
-            false => Duration::ZERO,
+        let keep = if self.one_in(4) {
+            Duration::from_secs(20)
+        } else {
+            Duration::ZERO
         };
-        let wait = match self.one_in(3) {
-            true => Duration::ZERO,
-            false => self.up_to(Duration::from_secs(60)),
+        let wait = if self.one_in(3) {
+            Duration::ZERO
+        } else {
+            self.up_to(Duration::from_secs(60))
+        };
+        let lasts = self.up_to(Duration::from_secs(60)) + Duration::from_secs(1);
+        let life = if self.one_in(4) {
+            Life::Connection { max_hold: lasts }
+        } else {
+            Life::Ttl(lasts)
         };
         let request = AcquireRequest {
             resource: Resource::parse(&resource).unwrap(),
             owner: format!("app-{app}").into(),
-            life: Life::Ttl(Duration::from_secs(self.rng.u64(1..20))),
+            life,
             metadata: BTreeMap::new(),
             wait,
             preferred: false,
@@ -116,9 +124,10 @@ impl World {
         self.step(pod, |core, cx| {
             core.handle(cx, Input::Acquire(call, Box::new(request), now));
         });
-        let patience = match self.is_troubled() && self.one_in(5) {
-            true => PAUSE,
-            false => Duration::from_secs(100),
+        let patience = if self.is_troubled() && self.one_in(5) {
+            PAUSE
+        } else {
+            Duration::from_secs(100)
         };
         let hangs_up = self.up_to(patience) + patience;
         self.act_after(app, hangs_up);
@@ -183,11 +192,11 @@ impl World {
         }
     }
 
-    fn renew(&mut self, app: usize, lease: LeaseId) {
+    fn renew(&mut self, app: usize, lease: &LeaseId) {
         let pod = self.apps[app].pod;
         let now = self.pods[pod].local(self.now);
         let renewed = self.step(pod, |core, cx| {
-            answers::renew(&mut core.leases(cx), &lease, None, now)
+            answers::renew(&mut core.leases(cx), lease, None, now)
         });
         match renewed {
             Some(Ok(view)) => {
@@ -195,6 +204,9 @@ impl World {
                 self.act_later(app);
             }
             None | Some(Err(LeaseError::Resuming)) => self.act_later(app),
+            Some(Err(LeaseError::Unknown)) if self.pods[pod].has_file() => {
+                self.flaw(format!("app {app}'s lease is unknown after a restart"));
+            }
             Some(Err(error)) => {
                 self.note(|| format!("app {app} is told: {error:?}"));
                 self.count(&format!("told {error:?}"));
@@ -203,13 +215,13 @@ impl World {
         }
     }
 
-    fn release(&mut self, app: usize, lease: LeaseId) {
+    fn release(&mut self, app: usize, lease: &LeaseId) {
         let pod = self.apps[app].pod;
         self.note(|| format!("app {app} releases"));
         self.disbelieve(app);
         self.apps[app].phase = Phase::Idle;
         self.step(pod, |core, cx| {
-            core.leases(cx).end(&lease, EndedBy::App, CallId(0));
+            core.leases(cx).end(lease, EndedBy::App, CallId(0));
         });
         self.act_later(app);
     }

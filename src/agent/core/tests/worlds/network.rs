@@ -5,7 +5,7 @@ use super::*;
 /// The longest delay of a message without a fault.
 const QUICK: Duration = Duration::from_millis(20);
 /// The longest delay of a late one.
-const LATE: Duration = Duration::from_secs(12);
+const LATE: Duration = Duration::from_secs(6);
 
 /// A watch of a process.
 pub(super) struct Watch {
@@ -22,9 +22,10 @@ pub(super) struct Watch {
 impl World {
     /// Returns how long a message takes.
     pub(super) fn delay(&mut self) -> Duration {
-        let bound = match self.is_troubled() && self.one_in(12) {
-            true => LATE,
-            false => QUICK,
+        let bound = if self.is_troubled() && self.one_in(6) {
+            LATE
+        } else {
+            QUICK
         };
         self.up_to(bound)
     }
@@ -126,7 +127,7 @@ impl World {
                 }
                 if !is_silent {
                     let input = Input::Watch(id, WatchInput::Event(event));
-                    self.schedule(arrives - self.now, Event::Input(pod, number, input));
+                    self.schedule_at(arrives, Event::Input(pod, number, input));
                 }
             }
         }

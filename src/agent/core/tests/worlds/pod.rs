@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use super::network::Watch;
 use super::*;
+use crate::agent::Acquired;
 use crate::agent::journal::past::{self, Discarded};
 use crate::agent::journal::record::Identity;
 use crate::agent::journal::{Journal, Past, Writer};
 use crate::agent::state::State;
+use crate::protocol::ids::LeaseId;
 
 /// What the clock of a pod shows when the world begins.
 const BOOT: Duration = Duration::from_secs(1_000);
@@ -83,6 +85,18 @@ impl Pod {
         }
     }
 
+    pub(super) const fn has_file(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// Returns whether a lease is on file, if there is a file.
+    fn has_on_file(&self, lease: &LeaseId) -> bool {
+        let Some(disk) = &self.disk else { return true };
+        let records = disk.0.lock().unwrap();
+        let mut records = records.iter().map(|record| String::from_utf8_lossy(record));
+        records.any(|record| record.contains(lease.as_str()))
+    }
+
     /// Returns what its clock shows at a time.
     pub(super) fn local(&self, at: Duration) -> Moment {
         Moment::since_boot(BOOT + at.mul_f64(self.rate))
@@ -129,9 +143,10 @@ impl World {
         let disk = self.pods[pod].disk.clone();
         let saved = disk.map(|disk| {
             let records = disk.0.lock().unwrap().clone();
-            let past = match records.is_empty() {
-                true => Past::Nothing,
-                false => Past::Records(records),
+            let past = if records.is_empty() {
+                Past::Nothing
+            } else {
+                Past::Records(records)
             };
             let saved = past::read(&past, &identity, ttl, now);
             state.journal = Some(Writer::behind(Box::new(disk), identity));
@@ -245,13 +260,7 @@ impl World {
                 }
             }
             Effect::Watch(command) => self.watch(pod, command),
-            Effect::Reply(call, reply) => {
-                let process = self.pods[pod].process.as_mut();
-                if let Some(app) = process.and_then(|process| process.asked.remove(&call)) {
-                    let delay = self.delay();
-                    self.schedule(delay, Event::Reply(app, call, reply));
-                }
-            }
+            Effect::Reply(call, reply) => self.reply(pod, call, reply),
             Effect::Report(report) => {
                 self.note(|| format!("pod {pod}: {report:?}"));
                 let name = format!("{report:?}");
@@ -267,6 +276,26 @@ impl World {
         }
     }
 
+    /// A request is answered: once, and with a lease only if that is on file.
+    fn reply(&mut self, pod: usize, call: CallId, reply: Reply) {
+        let process = self.pods[pod].process.as_mut();
+        let app = process.and_then(|process| process.asked.remove(&call));
+        if let Reply::Acquired(outcome) = &reply {
+            if app.is_none() {
+                self.flaw(format!("pod {pod} answers twice: {outcome:?}"));
+            }
+            if let Ok(Acquired::Granted { lease, .. }) = &**outcome
+                && !self.pods[pod].has_on_file(&lease.lease)
+            {
+                self.flaw(format!("{} is told before it is on file", lease.lease));
+            }
+        }
+        if let Some(app) = app {
+            let delay = self.delay();
+            self.schedule(delay, Event::Reply(app, call, reply));
+        }
+    }
+
     fn set_timer(&mut self, pod: usize) {
         let (now, number) = (self.now, self.pods[pod].number);
         let timeout = self.pods[pod].process.as_ref().and_then(Process::timeout);
@@ -278,7 +307,7 @@ impl World {
             return;
         };
         process.timer = Some(at);
-        self.schedule(at - now, Event::Timer(pod, number));
+        self.schedule_at(at, Event::Timer(pod, number));
     }
 }
 

@@ -15,10 +15,7 @@ impl World {
         let mut rng = fastrand::Rng::with_seed(seed);
         let pods = rng.usize(2..=4);
         let pods = (0..pods).map(|pod| {
-            let rate = match pod % 2 == 0 {
-                true => 1.0,
-                false => 1.0 + drift,
-            };
+            let rate = if pod % 2 == 0 { 1.0 } else { 1.0 + drift };
             Pod::new(rate, rng.u8(..3) > 0)
         });
         let pods: Vec<_> = pods.collect();

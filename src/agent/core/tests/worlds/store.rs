@@ -29,8 +29,8 @@ impl Store {
             StoreCall::GetLockWithRevision(resource) => {
                 let lock = self.lock(&resource).map(|lock| *lock);
                 let revision = Revision(self.revision);
-                let look = LockAtRevision { lock, revision };
-                Ok(Answer::LockWithRevision(Box::new(look)))
+                let read = LockAtRevision { lock, revision };
+                Ok(Answer::LockWithRevision(Box::new(read)))
             }
             StoreCall::CreateLock(resource) if self.locks.contains_key(&resource) => {
                 Err(StoreError::Conflict)
