@@ -87,13 +87,13 @@ pub enum Acquired {
         /// Whether this repeats the answer to the same `requestId`.
         replayed: bool,
     },
-    /// Somebody else has it.
+    /// Another session has it, or another lease of this pod.
     Held {
         /// Who.
         holder: HolderView,
         /// How many wait for it.
         queue_length: usize,
-        /// What keeps the lock from a holder that seems dead, where there is something to say.
+        /// More about why the caller did not get it, if there is something to say.
         hint: Option<String>,
     },
 }

@@ -18,7 +18,7 @@ use super::limits::REQUEST_LIMIT;
 
 /// How long the place, or the grant, of a caller that hung up is kept for the repetition of its
 /// `requestId`.
-pub(in crate::agent) const KEPT_FOR: Duration = Duration::from_secs(10);
+pub(in crate::agent) const PLACE_KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// How long a try queues for a lock that is kept between leases.
 pub(super) const KEPT_IS_GIVEN_WITHIN: Duration = Duration::from_millis(250);
@@ -61,7 +61,7 @@ pub(super) struct Caller {
 pub(super) struct Pending {
     pub(super) call: CallId,
     pub(super) arrived: Moment,
-    /// How long it waits for the lock.
+    /// Until when it waits for the lock.
     pub(super) until: Moment,
     /// When the core took it.
     since: Moment,
@@ -91,7 +91,7 @@ impl Caller {
         self.arrived
     }
 
-    /// Returns how long it waits in all.
+    /// Returns how long it waits in all, which bounds pauses. `Pending::until` ends the wait.
     pub(super) fn patience(&self) -> Duration {
         match self.tried {
             Some(_) => KEPT_IS_GIVEN_WITHIN,
@@ -99,7 +99,7 @@ impl Caller {
         }
     }
 
-    /// Adds a call that repeats its request.
+    /// Adds a call that repeats its request, and waits for as long as it asks for itself.
     fn repeat(&mut self, mut pending: Pending, wait: Duration) {
         match self.calls.last() {
             None => (self.tried, self.request.wait) = (None, wait),
@@ -186,7 +186,7 @@ impl Callers {
         let waited = caller.waits().then_some(waited);
         if caller.calls.is_empty() {
             if caller.request.request_id.is_some() {
-                caller.kept_until = now.after(KEPT_FOR);
+                caller.kept_until = now.after(PLACE_KEPT_FOR);
             } else {
                 self.list.remove(place);
             }
@@ -278,7 +278,7 @@ impl Callers {
 
     /// Removes the calls whose time is up. A try is answered once a read that was sent after it arrived
     /// shows who holds the lock. What is in flight for it may still answer it later than its limit.
-    pub(super) fn take_overdue(&mut self, now: Moment, has_call: bool) -> Vec<Overdue> {
+    pub(super) fn take_overdue(&mut self, now: Moment, is_busy: bool) -> Vec<Overdue> {
         let (as_of, is_held) = (self.known_as_of, self.held().is_some());
         let proof_at = self.proof_at.unwrap_or_default();
         let mut overdue = Vec::new();
@@ -289,7 +289,7 @@ impl Callers {
                     return now >= pending.until;
                 }
                 let is_known = is_held && pending.arrived.max(proof_at) <= as_of;
-                is_known || (!has_call && now >= pending.limit(proof_at))
+                is_known || (!is_busy && now >= pending.limit(proof_at))
             };
             let had_calls = !caller.calls.is_empty();
             let tried = caller.tried.clone();
@@ -336,14 +336,14 @@ impl Callers {
     }
 
     /// Returns when a call's time is up, or a place is no longer kept.
-    pub(super) fn timeout(&self, now: Moment, has_call: bool) -> Option<Moment> {
+    pub(super) fn timeout(&self, now: Moment, is_busy: bool) -> Option<Moment> {
         let proof_at = self.proof_at.unwrap_or_default();
         let times = self.list.iter().flat_map(|caller| {
             let kept = caller.calls.is_empty().then_some(caller.kept_until);
             let calls = caller.calls.iter().filter_map(move |pending| {
                 if caller.waits() {
                     Some(pending.until)
-                } else if has_call {
+                } else if is_busy {
                     None
                 } else if now < proof_at {
                     Some(proof_at)

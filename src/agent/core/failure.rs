@@ -10,7 +10,7 @@ use super::next::Next;
 use super::reply::{record, refuse, refuse_all, refuse_late};
 
 /// Why a try was not answered.
-const KEPT_CHANGING: &str =
+const STILL_CHANGING: &str =
     "the lock kept changing, or its last lease in this pod is still being released";
 
 /// Whose waiting a failed attempt ends.
@@ -43,7 +43,7 @@ pub(super) fn back_off(leases: &mut Leases, claim: &mut Claim) -> Next {
     (claim.queued, claim.pace.failing_since) = (None, None);
     let callers = leases.acquiring.callers.get(&claim.resource);
     if callers.is_some_and(|callers| !callers.is_known()) {
-        let error = StoreError::Unavailable(KEPT_CHANGING.into());
+        let error = StoreError::Unavailable(STILL_CHANGING.into());
         record(leases, &claim.resource, Err(error.into()));
     }
     let longest = longest_pause(first.patience());

@@ -1,9 +1,9 @@
 //! The writes of a claim, and what follows when the lock is its own: the token is raised if need be, the
 //! owner's name is corrected, and the first caller gets a lease.
 
-use crate::agent::{AcquireError, Acquired};
+use crate::agent::AcquireError;
 use crate::protocol::key::GrantKey;
-use crate::protocol::lock::{Claim as ProtocolClaim, Grant, Lock};
+use crate::protocol::lock::{Claim as ProtocolClaim, Lock};
 use crate::protocol::object::{StoreError, Stored};
 use crate::protocol::session::Claimant;
 use crate::protocol::token::Mint;
@@ -18,7 +18,7 @@ use super::leases::Leases;
 use super::leftover::Uncertain;
 use super::limits::CALL_LIMIT;
 use super::next::Next;
-use super::reply::{deliver, holder_view};
+use super::reply::{deliver, held_by_other};
 use super::report::ClaimReport;
 use super::source::Source;
 
@@ -245,20 +245,4 @@ pub(super) fn session_claim(
         session_ttl: leases.session.session_ttl(),
     };
     Ok(Some(claim.in_the_name_of(first, claimant, &leases.env)))
-}
-
-/// What a caller is told that cannot have the lock; the queue is counted without our own entry.
-pub(super) fn held_by_other(
-    lock: &Lock,
-    grant: &Grant,
-    claim: &Claim,
-    hint: Option<String>,
-) -> Acquired {
-    let others = lock.waiters.entries().iter();
-    let others = others.filter(|waiter| waiter.grant != claim.grant);
-    Acquired::Held {
-        holder: holder_view(lock, grant),
-        queue_length: others.count(),
-        hint,
-    }
 }

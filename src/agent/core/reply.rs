@@ -207,3 +207,19 @@ fn hinted(mut acquired: Acquired, words: &str) -> Acquired {
     }
     acquired
 }
+
+/// Returns what a caller is told that cannot have the lock. The claim's own queue entry is not counted.
+pub(super) fn held_by_other(
+    lock: &Lock,
+    grant: &Grant,
+    claim: &Claim,
+    hint: Option<String>,
+) -> Acquired {
+    let others = lock.waiters.entries().iter();
+    let others = others.filter(|waiter| waiter.grant != claim.grant);
+    Acquired::Held {
+        holder: holder_view(lock, grant),
+        queue_length: others.count(),
+        hint,
+    }
+}

@@ -7,7 +7,7 @@ use crate::protocol::time::Moment;
 use super::advance;
 use super::answers;
 use super::begun::{self, FromWarm};
-use super::callers::KEPT_FOR;
+use super::callers::PLACE_KEPT_FOR;
 use super::effect::{CallId, Effect, Reply};
 use super::history::RequestKey;
 use super::leases::Leases;
@@ -61,7 +61,7 @@ pub(super) fn hang_up(leases: &mut Leases, call: CallId) {
 /// No client received the answer with this lease. It is released: at once, or when its request was not
 /// repeated in time.
 pub(super) fn undelivered(leases: &mut Leases, lease: &LeaseId) {
-    let until = leases.env.now.after(KEPT_FOR);
+    let until = leases.env.now.after(PLACE_KEPT_FOR);
     let held = leases.own.lease_mut(lease);
     let has_request = held.is_some_and(|held| {
         let has_request = held.request.is_some();
@@ -105,7 +105,7 @@ fn answer_at_once(
     let callers = leases.acquiring.callers.get_mut(&request.resource);
     let same = callers.zip(key.as_ref());
     if let Some(same) = same.and_then(|(callers, key)| callers.caller_of(key)) {
-        // Its answer will be this one's too.
+        // It becomes one more call of that caller.
         let is_same = same.request.body() == request.body();
         return if is_same {
             Ok(None)
