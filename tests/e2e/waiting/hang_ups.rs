@@ -307,6 +307,11 @@ async fn hang_up_while_a_lease_is_made_leaves_no_grant() -> Result<()> {
     let first = b.wait_with(&body("first")).await?;
     until_queued(&namespace, "res", 1).await?;
     let second = b.wait_with(&body("second")).await?;
+    eventually("both to be in line", LIMIT, async || {
+        let in_line = b.metric("leasehold_callers_in_line").await.ok()?;
+        (in_line > 1.5).then_some(())
+    })
+    .await?;
     // The first caller's entry is the second's now, whose name is written when it gets the lock.
     drop(first);
     eventually("the first to be gone", LIMIT, async || {
