@@ -57,7 +57,7 @@ impl DiscardReason {
         )
     }
 
-    /// Returns whether apps are told that the leases on file are over: the file is whole, and of this pod
+    /// Returns whether the leases on file are reported to apps as lost: the file is whole, and of this pod
     /// and this run of the machine.
     pub(in crate::agent) const fn reports_leases(&self) -> bool {
         matches!(self, Self::OtherTtl(_) | Self::FromTheFuture)

@@ -208,7 +208,7 @@ fn hinted(mut acquired: Acquired, words: &str) -> Acquired {
     acquired
 }
 
-/// Returns what a caller is told that cannot have the lock. The claim's own queue entry is not counted.
+/// Returns the answer to a caller that cannot have the lock. The claim's own queue entry is not counted.
 pub(super) fn held_by_other(
     lock: &Lock,
     grant: &Grant,

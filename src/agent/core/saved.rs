@@ -24,7 +24,7 @@ pub(in crate::agent) struct SavedSession {
     pub(in crate::agent) id: SessionId,
     /// The resourceVersion that the next renewal compares.
     pub(in crate::agent) version: Revision,
-    /// The local deadline. No app was told more.
+    /// The local deadline. No app was promised more.
     pub(in crate::agent) valid_until: Moment,
 }
 

@@ -79,7 +79,7 @@ fn read_into(
         }
         Some(_) => Ok(()),
         None => {
-            // It was written anew while the session was being lost.
+            // It was rewritten while the session was being lost.
             saved.end_all(Loss::AgentRestarted);
             Ok(())
         }

@@ -55,7 +55,7 @@ struct World {
     pods: Vec<Pod>,
     apps: Vec<App>,
     beliefs: Vec<Belief>,
-    /// The largest token that was told for each lock.
+    /// The largest token that an app received for each lock.
     told: BTreeMap<Resource, Token>,
     counts: BTreeMap<String, usize>,
     /// What went wrong first.

@@ -169,7 +169,7 @@ impl World {
         self.act_later(app);
     }
 
-    /// An app is told that it has a lease.
+    /// An app receives a lease, or a later deadline of it.
     fn told(&mut self, app: usize, lease: LeaseView, sent: Moment, is_new: bool) {
         let pod = self.apps[app].pod;
         let until = sent.after(lease.valid_for);

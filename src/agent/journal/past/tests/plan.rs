@@ -199,7 +199,7 @@ fn release_is_resent_for_a_lock_that_may_be_unreadable() {
     let request = held("c", seconds(30)).request;
     let saved = saved(&[
         session(110),
-        // Their leases were dropped when the journal was written anew.
+        // Their leases were dropped when the journal was rewritten.
         ended_with("c.0", End::Releasing, true, request),
         ended("d.0", End::Releasing, true),
         lease("a"),
