@@ -3,6 +3,7 @@
 mod acquiring;
 mod claims;
 mod leases;
+mod model;
 mod observed;
 mod releases;
 mod resuming;

@@ -8,7 +8,7 @@ mod app;
 mod network;
 mod pod;
 mod scenario;
-mod store;
+pub(super) mod store;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

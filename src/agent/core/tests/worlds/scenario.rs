@@ -73,8 +73,8 @@ impl World {
             let Some(process) = &self.pods[pod].process else {
                 return self.flaw(format!("pod {pod} is not there"));
             };
-            if !process.state.is_idle() || process.state.core.is_resuming() {
-                let load = process.state.load();
+            if load::idle_since(&process.state.core).is_none() || process.state.core.is_resuming() {
+                let load = load::load(&process.state.core);
                 return self.flaw(format!("pod {pod} has not come to rest: {load}"));
             }
             if let Some(live) = process.state.session() {

@@ -3,18 +3,18 @@
 use super::*;
 use crate::protocol::object::{LockAtRevision, LockEvent};
 
-#[derive(Default)]
-pub(super) struct Store {
-    revision: u64,
-    locks: BTreeMap<Resource, Stored<Lock>>,
-    sessions: BTreeMap<SessionId, Stored<Session>>,
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Store {
+    pub(in super::super) revision: u64,
+    pub(in super::super) locks: BTreeMap<Resource, Stored<Lock>>,
+    pub(in super::super) sessions: BTreeMap<SessionId, Stored<Session>>,
     /// What watches of sessions report, oldest first.
-    log: Vec<(SessionId, LockEvent)>,
+    pub(in super::super) log: Vec<(SessionId, LockEvent)>,
 }
 
 impl Store {
     /// Makes a call.
-    pub(super) fn call(&mut self, call: StoreCall) -> Answer {
+    pub(in super::super) fn call(&mut self, call: StoreCall) -> Answer {
         let answer = match call {
             StoreCall::GetSession(id) => Ok(Answer::Session(self.session(&id))),
             StoreCall::CreateSession(new) if self.sessions.contains_key(&new.id) => {
@@ -96,7 +96,7 @@ impl Store {
         }))
     }
 
-    fn write_session(&mut self, value: Session) -> Answer {
+    pub(in super::super) fn write_session(&mut self, value: Session) -> Answer {
         self.revision += 1;
         let id = value.id.clone();
         let stored = stored(value, self.revision);
@@ -104,7 +104,18 @@ impl Store {
         Answer::Session(Some(Box::new(stored)))
     }
 
-    fn write_lock(&mut self, value: Lock) -> Answer {
+    /// Deletes a lock, as a person does.
+    pub(in super::super) fn delete_lock(&mut self, resource: &Resource) {
+        self.revision += 1;
+        let at = Revision(self.revision);
+        let before = self.locks.remove(resource);
+        if let Some(holder) = before.and_then(|lock| lock.value.holder_session().cloned()) {
+            let resource = resource.clone();
+            self.log.push((holder, LockEvent::Gone { resource, at }));
+        }
+    }
+
+    pub(in super::super) fn write_lock(&mut self, value: Lock) -> Answer {
         self.revision += 1;
         let at = Revision(self.revision);
         let resource = value.resource.clone();
