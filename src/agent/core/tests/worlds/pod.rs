@@ -27,6 +27,8 @@ pub(super) struct Pod {
     pub(super) watch: Option<Watch>,
     /// Until when its messages do not reach the store.
     pub(super) cut_until: Duration,
+    /// Until when none of its processes runs.
+    pub(super) paused_until: Duration,
 }
 
 pub(super) struct Process {
@@ -82,6 +84,7 @@ impl Pod {
             disk: has_file.then(Disk::default),
             watch: None,
             cut_until: Duration::ZERO,
+            paused_until: Duration::ZERO,
         }
     }
 
@@ -129,7 +132,11 @@ impl World {
                     node: None,
                 },
                 ttl,
-                idle_after: Duration::from_secs(600),
+                idle_after: if pod % 2 == 0 {
+                    Duration::from_secs(600)
+                } else {
+                    Duration::from_secs(3_600)
+                },
             },
             token_floor: 0,
             acquire: AcquireConfig {
@@ -160,7 +167,7 @@ impl World {
             timer: None,
             asked: BTreeMap::new(),
         });
-        self.note(|| format!("pod {pod} starts"));
+        self.trace(|| format!("pod {pod} starts"));
         if let Some(saved) = saved {
             self.step(pod, |core, cx| core.recall(cx, saved));
         }
@@ -170,7 +177,7 @@ impl World {
         let Some(process) = self.pods[pod].process.take() else {
             return;
         };
-        self.note(|| format!("pod {pod} crashes"));
+        self.trace(|| format!("pod {pod} crashes"));
         self.count("crash");
         self.pods[pod].watch = None;
         for app in process.asked.into_values() {
@@ -191,12 +198,15 @@ impl World {
     }
 
     pub(super) fn timer(&mut self, pod: usize, number: u64) {
+        if self.pods[pod].number != number {
+            return;
+        }
         let now = self.now;
         let is_due = self.pods[pod]
             .process
             .as_mut()
             .is_some_and(|process| process.timer.take_if(|at| *at <= now).is_some());
-        if !is_due || self.pods[pod].number != number {
+        if !is_due {
             return;
         }
         self.step(pod, |core, cx| core.handle(cx, Input::Timer));
@@ -228,6 +238,11 @@ impl World {
         process.state.core.out.assert_one_call_each();
         while let Some(effect) = self.next_effect(pod) {
             self.execute(pod, effect);
+            // Not all effects of a step are executed.
+            if self.is_faulty() && self.one_in(3_000) {
+                self.kill(pod);
+                return None;
+            }
         }
         self.set_timer(pod);
         Some(result)
@@ -262,7 +277,7 @@ impl World {
             Effect::Watch(command) => self.watch(pod, command),
             Effect::Reply(call, reply) => self.reply(pod, call, reply),
             Effect::Report(report) => {
-                self.note(|| format!("pod {pod}: {report:?}"));
+                self.trace(|| format!("pod {pod}: {report:?}"));
                 let name = format!("{report:?}");
                 let end = name.find(|c: char| !c.is_alphanumeric() && c != '(');
                 self.count(&name[..end.unwrap_or(name.len())]);
@@ -291,8 +306,8 @@ impl World {
             }
         }
         if let Some(app) = app {
-            let delay = self.delay();
-            self.schedule(delay, Event::Reply(app, call, reply));
+            let (delay, number) = (self.delay(), self.pods[pod].number);
+            self.schedule(delay, Event::Reply(app, number, call, reply));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::object::{LockAtRevision, LockEvent};
+use crate::store::embedded::rules::{check_lock, check_session};
 
 #[derive(Default)]
 pub(super) struct Store {
@@ -10,6 +11,8 @@ pub(super) struct Store {
     sessions: BTreeMap<SessionId, Stored<Session>>,
     /// What watches of sessions report, oldest first.
     log: Vec<(SessionId, LockEvent)>,
+    /// Watches can begin from here on.
+    oldest: Revision,
 }
 
 impl Store {
@@ -23,11 +26,13 @@ impl Store {
             StoreCall::CreateSession(new) => Ok(self.write_session(*new)),
             StoreCall::UpdateSession(current, next) => {
                 let found = self.sessions.get(&current.value.id);
-                is_at(found, current.version).map(|()| self.write_session(*next))
+                is_at(found, current.version)
+                    .and_then(|found| check_session(&found.value, &next))
+                    .map(|()| self.write_session(*next))
             }
-            StoreCall::GetLock(resource) => Ok(Answer::Lock(self.lock(&resource))),
+            StoreCall::GetLock(resource) => Ok(Answer::Lock(self.stored_lock(&resource))),
             StoreCall::GetLockWithRevision(resource) => {
-                let lock = self.lock(&resource).map(|lock| *lock);
+                let lock = self.stored_lock(&resource).map(|lock| *lock);
                 let revision = Revision(self.revision);
                 let read = LockAtRevision { lock, revision };
                 Ok(Answer::LockWithRevision(Box::new(read)))
@@ -41,13 +46,15 @@ impl Store {
                 let joined = lock.map(|lock| lock.value.joined_by(*waiter));
                 match joined {
                     None => Err(StoreError::NotFound("the lock".into())),
-                    Some(None) => Err(StoreError::Conflict),
+                    Some(None) => Err(lock.map_or(StoreError::Conflict, |lock| StoreError::of_refused_join(&lock.value))),
                     Some(Some(joined)) => Ok(self.write_lock(joined)),
                 }
             }
             StoreCall::UpdateLock(current, next) => {
                 let found = self.locks.get(&current.value.resource);
-                is_at(found, current.version).map(|()| self.write_lock(*next))
+                is_at(found, current.version)
+                    .and_then(|found| check_lock(&found.value, &next))
+                    .map(|()| self.write_lock(*next))
             }
             StoreCall::ListOne => Ok(self.page(Vec::new())),
             StoreCall::ListHeld(session) => Ok(self.page(self.held_by(&session))),
@@ -62,10 +69,33 @@ impl Store {
         held.cloned().collect()
     }
 
+    /// Returns a lock, as it is.
+    pub(super) fn lock(&self, resource: &Resource) -> Option<&Lock> {
+        self.locks.get(resource).map(|stored| &stored.value)
+    }
+
+    /// Returns how many queue entries a session has.
+    pub(super) fn waiting_of(&self, session: &SessionId) -> usize {
+        let locks = self.locks.values();
+        let waiters = locks.flat_map(|lock| lock.value.waiters.entries());
+        waiters
+            .filter(|waiter| waiter.claimant.session == *session)
+            .count()
+    }
+
+    /// Forgets the events so far, as etcd does when it compacts: no watch can begin before them.
+    pub(super) const fn compact(&mut self) {
+        self.oldest = Revision(self.revision);
+    }
+
     /// Returns the place in the log behind a revision.
-    pub(super) fn place_after(&self, revision: Revision) -> usize {
-        self.log
-            .partition_point(|(_, event)| event.revision() <= revision)
+    pub(super) fn place_after(&self, revision: Revision) -> Result<usize, StoreError> {
+        if revision < self.oldest {
+            return Err(StoreError::WatchExpired("it was compacted".into()));
+        }
+        Ok(self
+            .log
+            .partition_point(|(_, event)| event.revision() <= revision))
     }
 
     /// Returns the next event of a session from a place in the log on. The place is then behind it.
@@ -83,7 +113,7 @@ impl Store {
         self.sessions.get(id).cloned().map(Box::new)
     }
 
-    fn lock(&self, resource: &Resource) -> Option<Box<Stored<Lock>>> {
+    fn stored_lock(&self, resource: &Resource) -> Option<Box<Stored<Lock>>> {
         self.locks.get(resource).cloned().map(Box::new)
     }
 
@@ -127,10 +157,10 @@ impl Store {
     }
 }
 
-fn is_at<T>(found: Option<&Stored<T>>, version: Revision) -> Result<(), StoreError> {
+fn is_at<T>(found: Option<&Stored<T>>, version: Revision) -> Result<&Stored<T>, StoreError> {
     match found {
         None => Err(StoreError::NotFound("the object".into())),
         Some(found) if found.version != version => Err(StoreError::Conflict),
-        Some(_) => Ok(()),
+        Some(found) => Ok(found),
     }
 }
