@@ -10,7 +10,7 @@ mod pod;
 mod scenario;
 mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::*;
@@ -126,24 +126,31 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
+        if let Some(pod) = self.runs_in(&event)
+            && self.now < self.pods[pod].paused_until
+        {
+            return self.schedule_at(self.pods[pod].paused_until, event);
+        }
         match event {
             Event::Call(pod, process, op, call, answer_after) => {
                 self.call(pod, process, op, call, answer_after);
             }
-            Event::Input(pod, ..) | Event::Timer(pod, _) if self.now < self.pods[pod].paused_until => {
-                self.schedule_at(self.pods[pod].paused_until, event);
-            }
             Event::Input(pod, process, input) => self.input(pod, process, input),
             Event::Timer(pod, process) => self.timer(pod, process),
             Event::Reply(app, process, call, reply) => self.replied(app, process, call, reply),
-            Event::Act(app, _) if self.now < self.pods[self.apps[app].pod()].paused_until => {
-                let pod = self.apps[app].pod();
-                self.schedule_at(self.pods[pod].paused_until, event);
-            }
             Event::Act(app, turn) if self.apps[app].turn == turn => self.act(app),
             Event::Act(..) => {}
             Event::Kill(pod) => self.kill(pod),
             Event::Start(pod) => self.start(pod),
+        }
+    }
+
+    /// Returns the pod in which a process or an app runs at an event.
+    fn runs_in(&self, event: &Event) -> Option<usize> {
+        match event {
+            Event::Call(..) | Event::Kill(_) => None,
+            Event::Input(pod, ..) | Event::Timer(pod, _) | Event::Start(pod) => Some(*pod),
+            Event::Reply(app, ..) | Event::Act(app, _) => Some(self.apps[*app].pod()),
         }
     }
 
@@ -184,7 +191,9 @@ impl World {
         };
         if let Some(belief) = beliefs.find(|belief| is_of_it(belief) && now < belief.until) {
             let (app, token) = (belief.app, belief.token);
-            self.flaw(format!("the grant of token {token} ends while app {app} believes in it"));
+            self.flaw(format!(
+                "the grant of token {token} ends while app {app} believes in it"
+            ));
         }
     }
 

@@ -9,8 +9,8 @@ use crate::protocol::ids::LeaseId;
 
 /// The longest pause of an app.
 const PAUSE: Duration = Duration::from_secs(6);
-/// How long an answer may take: a request waits for 60 s at most.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
+/// How long an answer may take: a request waits for 60 s at most, and its pod is paused now and then.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(180);
 
 pub(super) struct App {
     pod: usize,

@@ -32,7 +32,10 @@ impl World {
 
     /// A process makes a call, within a time limit.
     pub(super) fn send(&mut self, pod: usize, op: OpId, call: StoreCall, limit: Duration) {
-        let process = self.pods[pod].number;
+        let number = self.pods[pod].number;
+        if let Some(process) = &mut self.pods[pod].process {
+            process.record_entries(&call);
+        }
         if self.now < self.pods[pod].cut_until {
             // Refused at once, or without any sign.
             let (answer, delay) = if self.rng.bool() {
@@ -40,7 +43,7 @@ impl World {
             } else {
                 (unclear(), limit)
             };
-            return self.schedule(delay, Event::Input(pod, process, Input::Answer(op, answer)));
+            return self.schedule(delay, Event::Input(pod, number, Input::Answer(op, answer)));
         }
         let is_lost = self.is_faulty() && self.one_in(40);
         let (mut there, back) = (self.delay(), self.delay());
@@ -51,10 +54,10 @@ impl World {
         let answer_after = (there + back <= limit && !is_lost).then_some(back);
         if answer_after.is_none() {
             let unclear = Input::Answer(op, unclear());
-            self.schedule(limit, Event::Input(pod, process, unclear));
+            self.schedule(limit, Event::Input(pod, number, unclear));
         }
         if !is_lost || self.rng.bool() {
-            self.schedule(there, Event::Call(pod, process, op, call, answer_after));
+            self.schedule(there, Event::Call(pod, number, op, call, answer_after));
         }
     }
 
@@ -145,7 +148,7 @@ impl World {
     }
 
     /// Sends what the watches have to report, in its order.
-    fn deliver_events(&mut self) {
+    pub(super) fn deliver_events(&mut self) {
         for pod in 0..self.pods.len() {
             let number = self.pods[pod].number;
             while let Some(watch) = &mut self.pods[pod].watch

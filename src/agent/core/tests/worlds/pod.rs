@@ -11,8 +11,11 @@ use crate::agent::journal::past::{self, Discarded};
 use crate::agent::journal::record::Identity;
 use crate::agent::journal::{Journal, Past, Writer};
 use crate::agent::state::State;
-use crate::protocol::ids::LeaseId;
+use crate::protocol::ids::{GrantId, LeaseId};
 
+/// How often in a row a timer event may be followed by another at once: after a pause, one ends a claim's
+/// call, and the next answers a caller whose time was up.
+const AT_ONCE_MAX: u32 = 3;
 /// What the clock of a pod shows when the world begins.
 const BOOT: Duration = Duration::from_secs(1_000);
 
@@ -36,8 +39,12 @@ pub(super) struct Process {
     dice: Dice,
     /// When the next timer event comes.
     timer: Option<Duration>,
+    /// How many timer events in a row were due at once.
+    due_at_once: u32,
     /// The app of each request that was not answered.
     pub(super) asked: BTreeMap<CallId, usize>,
+    /// The queue entries that it made, by their grants.
+    pub(super) entries: BTreeSet<GrantId>,
 }
 
 /// A state file.
@@ -132,7 +139,7 @@ impl World {
                     node: None,
                 },
                 ttl,
-                idle_after: if pod % 2 == 0 {
+                idle_after: if pod.is_multiple_of(2) {
                     Duration::from_secs(600)
                 } else {
                     Duration::from_secs(3_600)
@@ -165,7 +172,9 @@ impl World {
             state,
             dice: Dice(fastrand::Rng::with_seed(seed)),
             timer: None,
+            due_at_once: 0,
             asked: BTreeMap::new(),
+            entries: BTreeSet::new(),
         });
         self.trace(|| format!("pod {pod} starts"));
         if let Some(saved) = saved {
@@ -211,8 +220,12 @@ impl World {
         }
         self.step(pod, |core, cx| core.handle(cx, Input::Timer));
         let local = self.pods[pod].local(now);
-        let timeout = self.pods[pod].process.as_ref().and_then(Process::timeout);
-        if timeout.is_some_and(|timeout| timeout <= local) {
+        let Some(process) = &mut self.pods[pod].process else {
+            return;
+        };
+        let is_due = process.timeout().is_some_and(|timeout| timeout <= local);
+        process.due_at_once = if is_due { process.due_at_once + 1 } else { 0 };
+        if process.due_at_once > AT_ONCE_MAX {
             self.flaw(format!(
                 "pod {pod} has something to do at once, again and again"
             ));
@@ -327,6 +340,22 @@ impl World {
 }
 
 impl Process {
+    /// Records the queue entries that a call makes.
+    pub(super) fn record_entries(&mut self, call: &StoreCall) {
+        match call {
+            StoreCall::JoinLock(_, waiter) => {
+                self.entries.insert(waiter.grant.clone());
+            }
+            StoreCall::UpdateLock(current, next) => {
+                let before = current.value.waiters.entries();
+                let entries = next.waiters.entries().iter();
+                let made = entries.filter(|entry| !before.contains(entry));
+                self.entries.extend(made.map(|entry| entry.grant.clone()));
+            }
+            _ => {}
+        }
+    }
+
     fn timeout(&self) -> Option<Moment> {
         self.state.core.poll_timeout(self.state.is_idle())
     }

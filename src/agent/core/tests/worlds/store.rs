@@ -1,7 +1,12 @@
 //! The store of a world: objects with versions, compare-and-swap, and what watches report.
 
 use super::*;
+use crate::protocol::ids::GrantId;
+use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::object::{LockAtRevision, LockEvent};
+use crate::protocol::queue::Waiter;
+use crate::protocol::session::Claimant;
+use crate::protocol::token::{Mint, Seen};
 use crate::store::embedded::rules::{check_lock, check_session};
 
 #[derive(Default)]
@@ -13,6 +18,8 @@ pub(super) struct Store {
     log: Vec<(SessionId, LockEvent)>,
     /// Watches can begin from here on.
     oldest: Revision,
+    /// The grants that held a lock.
+    granted: BTreeSet<GrantId>,
 }
 
 impl Store {
@@ -46,7 +53,9 @@ impl Store {
                 let joined = lock.map(|lock| lock.value.joined_by(*waiter));
                 match joined {
                     None => Err(StoreError::NotFound("the lock".into())),
-                    Some(None) => Err(lock.map_or(StoreError::Conflict, |lock| StoreError::of_refused_join(&lock.value))),
+                    Some(None) => Err(lock.map_or(StoreError::Conflict, |lock| {
+                        StoreError::of_refused_join(&lock.value)
+                    })),
                     Some(Some(joined)) => Ok(self.write_lock(joined)),
                 }
             }
@@ -74,13 +83,38 @@ impl Store {
         self.locks.get(resource).map(|stored| &stored.value)
     }
 
-    /// Returns how many queue entries a session has.
-    pub(super) fn waiting_of(&self, session: &SessionId) -> usize {
+    /// Returns the queue entries of a session.
+    pub(super) fn entries_of(&self, session: &SessionId) -> impl Iterator<Item = &Waiter> {
         let locks = self.locks.values();
-        let waiters = locks.flat_map(|lock| lock.value.waiters.entries());
-        waiters
-            .filter(|waiter| waiter.claimant.session == *session)
-            .count()
+        let entries = locks.flat_map(|lock| lock.value.waiters.entries());
+        entries.filter(move |entry| entry.claimant.session == *session)
+    }
+
+    /// Returns whether a grant has held a lock.
+    pub(super) fn has_granted(&self, grant: &GrantId) -> bool {
+        self.granted.contains(grant)
+    }
+
+    /// Ends the grants of expired sessions, and removes their entries from these queues.
+    pub(super) fn take_over(&mut self, is_dead: impl Fn(&SessionId) -> bool) {
+        let seen = Seen::from_list(Revision(self.revision));
+        let mint = Mint { seen, floor: 0 };
+        let ending = Ending {
+            at: WallTime(0),
+            kind: IncidentKind::Expired,
+            actor: "operator".into(),
+            reason: "it expired".into(),
+        };
+        let is_dead = |claimant: &Claimant| is_dead(&claimant.session);
+        let locks = self.locks.values();
+        let next = locks.filter_map(|lock| {
+            let (lock, at) = (&lock.value, lock.version);
+            lock.take_over(at, &mint, is_dead, &ending, None)
+        });
+        let next: Vec<Lock> = next.collect();
+        for lock in next {
+            self.write_lock(lock);
+        }
     }
 
     /// Forgets the events so far, as etcd does when it compacts: no watch can begin before them.
@@ -143,6 +177,8 @@ impl Store {
             version: at,
             original: Original::new(()),
         };
+        let grant = stored.value.grant.as_ref();
+        self.granted.extend(grant.map(|grant| grant.id.clone()));
         let before = self.locks.insert(resource.clone(), stored.clone());
         let before = before.and_then(|before| before.value.holder_session().cloned());
         let holder = stored.value.holder_session().cloned();
