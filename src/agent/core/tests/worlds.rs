@@ -18,6 +18,7 @@ use crate::agent::core::effect::CallId;
 use crate::protocol::token::{LEASES_PER_GRANT, Token};
 use app::App;
 use pod::Pod;
+use scenario::Fault;
 use store::Store;
 
 /// A world with more events does not end.
@@ -52,6 +53,10 @@ struct World {
     now: Duration,
     /// Until when there are faults and new requests.
     faults_until: Duration,
+    /// The kinds of them.
+    faults: Vec<Fault>,
+    /// How soon apps release their leases: one time in so many, instead of a renewal.
+    releases_one_in: u32,
     queue: BTreeMap<(Duration, u64), Event>,
     last_event: u64,
     store: Store,

@@ -64,17 +64,16 @@ impl World {
             }
             Phase::Holding(_, until) | Phase::Silent(until) if now >= until => self.stop(app),
             Phase::Silent(_) => self.act_later(app),
-            Phase::Holding(lease, until) => match self.rng.u8(..10) {
-                0 if self.is_faulty() => {
-                    self.trace(|| format!("app {app} falls silent"));
-                    self.count("silent app");
-                    self.apps[app].phase = Phase::Silent(until);
-                    self.act_later(app);
-                }
-                1..3 => self.release(app, &lease),
-                _ if !self.is_faulty() => self.release(app, &lease),
-                _ => self.renew(app, &lease),
-            },
+            Phase::Holding(lease, _) if !self.is_faulty() || self.one_in(self.releases_one_in) => {
+                self.release(app, &lease);
+            }
+            Phase::Holding(_, until) if self.one_in(20) => {
+                self.trace(|| format!("app {app} falls silent"));
+                self.count("silent app");
+                self.apps[app].phase = Phase::Silent(until);
+                self.act_later(app);
+            }
+            Phase::Holding(lease, _) => self.renew(app, &lease),
         }
     }
 

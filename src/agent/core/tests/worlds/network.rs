@@ -4,6 +4,8 @@ use super::*;
 
 /// The longest delay of a message without a fault.
 const QUICK: Duration = Duration::from_millis(20);
+/// The longest delay of a message in a slow network: many calls are not answered within their limit.
+const SLOW: Duration = Duration::from_millis(3500);
 /// The longest delay of a late one.
 const LATE: Duration = Duration::from_secs(6);
 
@@ -20,10 +22,12 @@ pub(super) struct Watch {
 }
 
 impl World {
-    /// Returns how long a message takes.
-    pub(super) fn delay(&mut self) -> Duration {
+    /// Returns how long a message of a pod takes.
+    pub(super) fn delay(&mut self, pod: usize) -> Duration {
         let bound = if self.is_faulty() && self.one_in(6) {
             LATE
+        } else if self.now < self.pods[pod].cut.start {
+            SLOW
         } else {
             QUICK
         };
@@ -36,7 +40,7 @@ impl World {
         if let Some(process) = &mut self.pods[pod].process {
             process.record_entries(&call);
         }
-        if self.now < self.pods[pod].cut_until {
+        if self.pods[pod].cut.contains(&self.now) {
             // Refused at once, or without any sign.
             let (answer, delay) = if self.rng.bool() {
                 (unavailable(), self.up_to(QUICK))
@@ -46,7 +50,7 @@ impl World {
             return self.schedule(delay, Event::Input(pod, number, Input::Answer(op, answer)));
         }
         let is_lost = self.is_faulty() && self.one_in(40);
-        let (mut there, back) = (self.delay(), self.delay());
+        let (mut there, back) = (self.delay(pod), self.delay(pod));
         if is_lost {
             // A proxy may still send it.
             there += self.up_to(LATE * 10);
@@ -106,8 +110,8 @@ impl World {
             return;
         };
         self.pods[pod].watch = None;
-        let delay = self.delay();
-        let is_cut = self.now < self.pods[pod].cut_until;
+        let delay = self.delay(pod);
+        let is_cut = self.pods[pod].cut.contains(&self.now);
         let place = if is_cut {
             Err(StoreError::Unavailable("cut off".into()))
         } else {
@@ -127,7 +131,7 @@ impl World {
             session,
             place,
             last: self.now + delay,
-            is_silent: self.is_faulty() && self.one_in(20),
+            is_silent: self.is_faulty() && self.one_in(8),
         });
         if self.is_faulty() && self.one_in(3) {
             let ends = self.up_to(LATE * 4);
@@ -155,8 +159,13 @@ impl World {
                 && let Some(event) = self.store.next_event(&watch.session, &mut watch.place)
             {
                 let (id, is_silent, last) = (watch.id, watch.is_silent, watch.last);
-                let arrives = self.now.max(self.pods[pod].cut_until) + self.delay();
-                let arrives = last.max(arrives);
+                let cut = &self.pods[pod].cut;
+                let sent = if cut.contains(&self.now) {
+                    cut.end
+                } else {
+                    self.now
+                };
+                let arrives = last.max(sent + self.delay(pod));
                 if let Some(watch) = &mut self.pods[pod].watch {
                     watch.last = arrives;
                 }

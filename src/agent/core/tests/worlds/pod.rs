@@ -1,6 +1,7 @@
 //! A pod: the process of its agent, which crashes and is started again, its clock, and its state file.
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -28,8 +29,8 @@ pub(super) struct Pod {
     /// `None` if it has no state file.
     disk: Option<Disk>,
     pub(super) watch: Option<Watch>,
-    /// Until when its messages do not reach the store.
-    pub(super) cut_until: Duration,
+    /// When its messages do not reach the store. Before that they are slow.
+    pub(super) cut: Range<Duration>,
     /// Until when none of its processes runs.
     pub(super) paused_until: Duration,
 }
@@ -90,7 +91,7 @@ impl Pod {
             process: None,
             disk: has_file.then(Disk::default),
             watch: None,
-            cut_until: Duration::ZERO,
+            cut: Duration::ZERO..Duration::ZERO,
             paused_until: Duration::ZERO,
         }
     }
@@ -319,7 +320,7 @@ impl World {
             }
         }
         if let Some(app) = app {
-            let (delay, number) = (self.delay(), self.pods[pod].number);
+            let (delay, number) = (self.delay(pod), self.pods[pod].number);
             self.schedule(delay, Event::Reply(app, number, call, reply));
         }
     }

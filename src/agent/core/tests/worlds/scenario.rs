@@ -9,8 +9,38 @@ const REST: Duration = Duration::from_secs(1_000);
 /// How long live sessions take to release what was then handed to them.
 const SECOND_REST: Duration = Duration::from_secs(60);
 
+/// The longest time for which a network is slow before it fails.
+const SLOW_FOR: Duration = Duration::from_secs(10);
+
+/// The longest time for which a fault lasts.
+const LASTS: Duration = Duration::from_secs(30);
+
 /// How much clocks may differ.
 const PERMITTED: f64 = 0.05;
+
+/// What is injected again and again.
+#[derive(Clone, Copy)]
+pub(super) enum Fault {
+    /// A process is killed.
+    Crash,
+    /// A pod's network gets slow, and then fails for a while.
+    Cut,
+    /// A pod is paused for a while.
+    Pause,
+    /// A process takes no requests any more, and is killed before it has ended.
+    Stop,
+    /// The store forgets what watches have reported.
+    Compaction,
+}
+
+/// All of them.
+const EVERY: [Fault; 5] = [
+    Fault::Crash,
+    Fault::Cut,
+    Fault::Pause,
+    Fault::Stop,
+    Fault::Compaction,
+];
 
 impl World {
     fn new(seed: u64, drift: f64) -> Self {
@@ -21,11 +51,16 @@ impl World {
             Pod::new(rate, rng.u8(..3) > 0)
         });
         let pods: Vec<_> = pods.collect();
+        // Each world has some of the faults: one kind may hide what another would show.
+        let faults = EVERY.into_iter().filter(|_| rng.u8(..4) > 0).collect();
+        let releases_one_in = rng.u32(2..10);
         let apps = (0..pods.len() * 2).map(|app| App::of(app / 2)).collect();
         Self {
             rng,
             now: Duration::ZERO,
             faults_until: FAULTS,
+            faults,
+            releases_one_in,
             queue: BTreeMap::new(),
             last_event: 0,
             store: Store::default(),
@@ -68,19 +103,22 @@ impl World {
     /// Injects a fault of one pod.
     fn inject(&mut self) {
         let pod = self.rng.usize(..self.pods.len());
-        let lasts = self.up_to(Duration::from_secs(30));
-        match self.rng.u8(..8) {
-            0..2 => self.schedule(Duration::ZERO, Event::Kill(pod)),
-            2..4 => self.pods[pod].cut_until = self.now + lasts,
-            4 => self.pods[pod].paused_until = self.now + lasts,
-            5 => {
-                // It is stopped, and killed before it has ended.
+        let lasts = self.up_to(LASTS);
+        let fault = self.rng.choice(&self.faults).copied();
+        match fault {
+            Some(Fault::Crash) => self.schedule(Duration::ZERO, Event::Kill(pod)),
+            Some(Fault::Cut) => {
+                let begins = self.now + self.up_to(SLOW_FOR);
+                self.pods[pod].cut = begins..begins + lasts;
+            }
+            Some(Fault::Pause) => self.pods[pod].paused_until = self.now + lasts,
+            Some(Fault::Stop) => {
                 let drain = Event::Input(pod, self.pods[pod].number, Input::Drain);
                 self.schedule(Duration::ZERO, drain);
                 self.schedule(lasts, Event::Kill(pod));
             }
-            6 => self.store.compact(),
-            _ => {}
+            Some(Fault::Compaction) => self.store.compact(),
+            None => {}
         }
     }
 
