@@ -1,5 +1,6 @@
-//! Random worlds without a runtime: cores and their apps on one store, with late and lost messages,
-//! crashes, restarts with the state file and without it, and clocks of different rates.
+//! Random worlds without a runtime: cores and their apps on one store, with late and lost messages, cut
+//! and slow networks, crashes, pauses, restarts with the state file and without it, compacted watches,
+//! and clocks of different rates.
 //!
 //! A world is a queue of events in virtual time. `tests/sim` has more faults and the driver; here a
 //! world takes milliseconds, and a violation is detected in the step that causes it.
