@@ -8,6 +8,7 @@ mod observed;
 mod releases;
 mod resuming;
 mod session;
+mod store;
 mod watch;
 mod worlds;
 

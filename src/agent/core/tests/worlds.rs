@@ -9,7 +9,6 @@ mod app;
 mod network;
 mod pod;
 mod scenario;
-pub(super) mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::protocol::token::{LEASES_PER_GRANT, Token};
 use app::App;
 use pod::Pod;
 use scenario::Fault;
-use store::Store;
+use super::store::Store;
 
 /// A world with more events does not end.
 const EVENTS_MAX: u64 = 2_000_000;

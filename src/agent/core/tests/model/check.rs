@@ -155,6 +155,34 @@ fn is_at_rest(world: &World) -> bool {
 
 /// Checks every state that the rules allow, and that the named kinds of steps were taken.
 pub(super) fn holds(name: &str, rules: Rules, takes: &[&str]) {
+    let mut rules = rules;
+    for set in std::env::var("MODEL").unwrap_or_default().split(',').filter(|s| !s.is_empty()) {
+        let (k, v) = set.split_once('=').unwrap();
+        let n: u8 = v.parse().unwrap();
+        match k {
+            "late" => rules.budget.late = n,
+            "timeouts" => rules.budget.timeouts = n,
+            "crashes" => rules.budget.crashes = n,
+            "pauses" => rules.budget.pauses = n,
+            "hang_ups" => rules.budget.hang_ups = n,
+            "nodes" => rules.nodes = n as usize,
+            "locks" => rules.locks = n as usize,
+            "clocks" => rules.clocks_differ = n > 0,
+            "tries" => rules.tries = n,
+            "renewals" => rules.renewals = n,
+            "sessions" => rules.sessions = n,
+            "waits" => rules.waits = n > 0,
+            "forces" => rules.budget.forces = n,
+            "lock_deletes" => rules.budget.lock_deletes = n,
+            "restores" => rules.budget.restores = n,
+            "operator" => rules.operator = n > 0,
+            "early" => rules.asks_early = n > 0,
+            "silent" => rules.watch = crate::agent::core::tests::model::WatchPace::Silent,
+            "never" => rules.returns = &[Return::Never],
+            "file" => rules.returns = &[Return::WithFile],
+            _ => panic!(),
+        }
+    }
     let model = Checked {
         rules,
         taken: Mutex::default(),

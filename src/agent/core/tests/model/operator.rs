@@ -8,7 +8,7 @@ use super::rules::{Bug, Rules};
 use super::world::{Action, World};
 use super::*;
 use super::node::resource;
-use crate::agent::core::tests::worlds::store::Store;
+use crate::agent::core::tests::store::Store;
 use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::observed::{Observed, Sight, Verdict};
 use crate::protocol::session::{Claimant, Session};

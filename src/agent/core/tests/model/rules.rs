@@ -98,6 +98,8 @@ pub(super) struct Rules {
     pub(super) renewals: u8,
     /// How many sessions each process begins.
     pub(super) sessions: u8,
+    /// Whether all apps ask at the beginning, or also later.
+    pub(super) asks_early: bool,
     /// Whether apps wait, or try once.
     pub(super) waits: bool,
     /// How long a grant is kept after a lease.
@@ -123,6 +125,7 @@ impl Rules {
             tries: 1,
             renewals: 1,
             sessions: 1,
+            asks_early: false,
             waits: true,
             keep: Duration::ZERO,
             watch: WatchPace::Prompt,

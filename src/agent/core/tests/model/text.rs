@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::protocol::time::Moment;
 
 /// Nothing is decided by how much longer ago something was than so many seconds.
-const LONG_AGO: u64 = 200;
+const LONG_AGO: u64 = 140;
 
 /// The names that are numbered, each with what opens its number.
 const NUMBERED: [&str; 4] = ["OpId(", "CallId(", "CallerId(", "WatchId("];

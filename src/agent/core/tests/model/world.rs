@@ -8,7 +8,7 @@ use super::operator::{self, Operator};
 use super::rules::{Bug, Budget, Return, Rules, TTL_SECONDS, WatchPace};
 use super::text::fingerprint;
 use super::*;
-use crate::agent::core::tests::worlds::store::Store;
+use crate::agent::core::tests::store::Store;
 use crate::protocol::object::LockEvent;
 use crate::protocol::token::Token;
 
@@ -236,11 +236,12 @@ impl World {
             if node.is_paused {
                 continue;
             }
-            if in_turn && node.can_ask(lock, self.now) {
+            let is_early = self.now.is_zero() || !rules.asks_early;
+            if in_turn && is_early && node.can_ask(lock, self.now) {
                 to.push(Action::Ask(number, lock));
             }
             let app = &node.apps[lock];
-            if matches!(app.phase, Phase::Holding(_)) && node.down != Some(Return::Never) {
+            if matches!(app.phase, Phase::Holding(_)) && node.process.is_some() {
                 to.push(Action::End(number, lock));
             }
             if matches!(app.phase, Phase::Asking(..))
@@ -518,11 +519,18 @@ impl World {
             _ => {}
         }
         let answer = store.call(call);
-        let log = std::mem::take(&mut store.log);
-        for (session, event) in log {
+        self.queue_events(rules);
+        answer
+    }
+
+    /// Hands what the store logged to the watches.
+    fn queue_events(&mut self, rules: &Rules) {
+        let store = Arc::make_mut(&mut self.store);
+        // Which grants there were tells no states apart.
+        store.granted.clear();
+        for (session, event) in std::mem::take(&mut store.log) {
             self.queue_event(&session, &event, rules);
         }
-        answer
     }
 
     fn queue_event(&mut self, session: &SessionId, event: &LockEvent, rules: &Rules) {
@@ -578,9 +586,6 @@ impl World {
             }
             _ => {}
         }
-        let log = std::mem::take(&mut Arc::make_mut(&mut self.store).log);
-        for (session, event) in log {
-            self.queue_event(&session, &event, rules);
-        }
+        self.queue_events(rules);
     }
 }

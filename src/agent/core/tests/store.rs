@@ -1,5 +1,7 @@
 //! The store of a world: objects with versions, compare-and-swap, and what watches report.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::protocol::ids::GrantId;
 use crate::protocol::incident::{Ending, IncidentKind};
@@ -10,21 +12,21 @@ use crate::protocol::token::{Mint, Seen};
 use crate::store::embedded::rules::{check_lock, check_session};
 
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Store {
-    pub(in super::super) revision: u64,
-    pub(in super::super) locks: BTreeMap<Resource, Stored<Lock>>,
-    pub(in super::super) sessions: BTreeMap<SessionId, Stored<Session>>,
+pub(super) struct Store {
+    pub(super) revision: u64,
+    pub(super) locks: BTreeMap<Resource, Stored<Lock>>,
+    pub(super) sessions: BTreeMap<SessionId, Stored<Session>>,
     /// What watches of sessions report, oldest first.
-    pub(in super::super) log: Vec<(SessionId, LockEvent)>,
+    pub(super) log: Vec<(SessionId, LockEvent)>,
     /// Watches can begin from here on.
     oldest: Revision,
     /// The grants that held a lock.
-    pub(in super::super) granted: BTreeSet<GrantId>,
+    pub(super) granted: BTreeSet<GrantId>,
 }
 
 impl Store {
     /// Makes a call.
-    pub(in super::super) fn call(&mut self, call: StoreCall) -> Answer {
+    pub(super) fn call(&mut self, call: StoreCall) -> Answer {
         let answer = match call {
             StoreCall::GetSession(id) => Ok(Answer::Session(self.session(&id))),
             StoreCall::CreateSession(new) if self.sessions.contains_key(&new.id) => {
@@ -160,7 +162,7 @@ impl Store {
         }))
     }
 
-    pub(in super::super) fn write_session(&mut self, value: Session) -> Answer {
+    pub(super) fn write_session(&mut self, value: Session) -> Answer {
         self.revision += 1;
         let id = value.id.clone();
         let stored = stored(value, self.revision);
@@ -169,7 +171,7 @@ impl Store {
     }
 
     /// Deletes a lock, as a person does.
-    pub(in super::super) fn delete_lock(&mut self, resource: &Resource) {
+    pub(super) fn delete_lock(&mut self, resource: &Resource) {
         self.revision += 1;
         let at = Revision(self.revision);
         let before = self.locks.remove(resource);
@@ -179,7 +181,7 @@ impl Store {
         }
     }
 
-    pub(in super::super) fn write_lock(&mut self, value: Lock) -> Answer {
+    pub(super) fn write_lock(&mut self, value: Lock) -> Answer {
         self.revision += 1;
         let at = Revision(self.revision);
         let resource = value.resource.clone();
