@@ -89,7 +89,7 @@ pub enum Acquired {
     },
     /// Another session has it, or another lease of this pod.
     Held {
-        /// Who.
+        /// The holder.
         holder: HolderView,
         /// How many wait for it.
         queue_length: usize,

@@ -16,7 +16,7 @@ mod fleet;
 mod history;
 mod listing;
 mod record;
-mod rules;
+pub(crate) mod rules;
 mod tables;
 mod test_support;
 mod unused;

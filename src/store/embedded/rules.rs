@@ -14,7 +14,7 @@ use crate::store::StoreError;
 ///
 /// # Errors
 /// `Invalid` with the broken rule.
-pub(super) fn check_lock(before: &Lock, next: &Lock) -> Result<(), StoreError> {
+pub(crate) fn check_lock(before: &Lock, next: &Lock) -> Result<(), StoreError> {
     if next.resource != before.resource {
         return refuse("spec.resource is immutable");
     }
@@ -79,7 +79,7 @@ fn check_queue(next: &Lock) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// `Invalid` with the broken rule.
-pub(super) fn check_session(before: &Session, next: &Session) -> Result<(), StoreError> {
+pub(crate) fn check_session(before: &Session, next: &Session) -> Result<(), StoreError> {
     let is_same = before.id == next.id
         && before.pod == next.pod
         && before.ttl == next.ttl

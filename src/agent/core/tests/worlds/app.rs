@@ -9,19 +9,23 @@ use crate::protocol::ids::LeaseId;
 
 /// The longest pause of an app.
 const PAUSE: Duration = Duration::from_secs(6);
+/// How long an answer may take: a request waits for 60 s at most, and its pod is paused now and then.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(180);
 
 pub(super) struct App {
     pod: usize,
     phase: Phase,
-    /// Counts the times for which its next deed was planned.
+    /// The request that it sends again.
+    repeats: Option<AcquireRequest>,
+    /// Counts the times for which its next action was planned.
     pub(super) turn: u64,
 }
 
 #[derive(Clone)]
 enum Phase {
     Idle,
-    /// It has sent a request at this moment, and hangs up after some time.
-    Asking(CallId, Moment),
+    /// It has sent this request at this moment, and may hang up.
+    Asking(CallId, Moment, Box<AcquireRequest>),
     /// It believes in a lease until this moment.
     Holding(LeaseId, Moment),
     /// It believes in a lease, and says nothing any more.
@@ -33,12 +37,13 @@ impl App {
         Self {
             pod,
             phase: Phase::Idle,
+            repeats: None,
             turn: 0,
         }
     }
 
-    pub(super) const fn asks(&self) -> bool {
-        matches!(self.phase, Phase::Asking(..))
+    pub(super) const fn pod(&self) -> usize {
+        self.pod
     }
 }
 
@@ -47,27 +52,28 @@ impl World {
         let pod = self.apps[app].pod;
         let now = self.pods[pod].local(self.now);
         match self.apps[app].phase.clone() {
-            Phase::Idle if self.is_troubled() => self.ask(app),
+            Phase::Idle if self.is_faulty() => self.ask(app),
             Phase::Idle => {}
-            Phase::Asking(call, _) => {
-                self.note(|| format!("app {app} hangs up"));
-                self.apps[app].phase = Phase::Idle;
+            Phase::Asking(_, sent, _) if now.since(sent) >= ANSWERED_WITHIN => {
+                self.flaw(format!("app {app} was not answered"));
+            }
+            Phase::Asking(call, ..) => {
+                self.trace(|| format!("app {app} hangs up"));
+                self.unanswered(app);
                 self.step(pod, |core, cx| core.handle(cx, Input::HangUp(call)));
-                self.act_later(app);
             }
             Phase::Holding(_, until) | Phase::Silent(until) if now >= until => self.stop(app),
             Phase::Silent(_) => self.act_later(app),
-            Phase::Holding(lease, until) => match self.rng.u8(..10) {
-                0 if self.is_troubled() => {
-                    self.note(|| format!("app {app} falls silent"));
-                    self.count("silent app");
-                    self.apps[app].phase = Phase::Silent(until);
-                    self.act_later(app);
-                }
-                1..3 => self.release(app, &lease),
-                _ if !self.is_troubled() => self.release(app, &lease),
-                _ => self.renew(app, &lease),
-            },
+            Phase::Holding(lease, _) if !self.is_faulty() || self.one_in(self.releases_one_in) => {
+                self.release(app, &lease);
+            }
+            Phase::Holding(_, until) if self.one_in(20) => {
+                self.trace(|| format!("app {app} falls silent"));
+                self.count("silent app");
+                self.apps[app].phase = Phase::Silent(until);
+                self.act_later(app);
+            }
+            Phase::Holding(lease, _) => self.renew(app, &lease),
         }
     }
 
@@ -86,6 +92,33 @@ impl World {
     fn ask(&mut self, app: usize) {
         let pod = self.apps[app].pod;
         let now = self.pods[pod].local(self.now);
+        if self.pods[pod].process.is_none() {
+            return self.act_later(app);
+        }
+        self.last_call += 1;
+        let call = CallId(self.last_call);
+        let request = self.apps[app].repeats.take();
+        let request = request.unwrap_or_else(|| self.request(app, call));
+        if let Some(process) = &mut self.pods[pod].process {
+            process.asked.insert(call, app);
+        }
+        self.trace(|| {
+            let (resource, wait, id) = (&request.resource, request.wait, &request.request_id);
+            format!("app {app} in pod {pod} asks for {resource}, {wait:?}, {id:?}")
+        });
+        self.apps[app].phase = Phase::Asking(call, now, Box::new(request.clone()));
+        self.step(pod, |core, cx| {
+            core.handle(cx, Input::Acquire(call, Box::new(request), now));
+        });
+        let hangs_up = if self.is_faulty() && self.one_in(5) {
+            self.up_to(PAUSE * 2)
+        } else {
+            ANSWERED_WITHIN
+        };
+        self.act_after(app, hangs_up);
+    }
+
+    fn request(&mut self, app: usize, call: CallId) -> AcquireRequest {
         let resource = format!("lock-{}", self.rng.u8(..2));
         let keep = if self.one_in(4) {
             Duration::from_secs(20)
@@ -103,7 +136,7 @@ impl World {
         } else {
             Life::Ttl(lasts)
         };
-        let request = AcquireRequest {
+        AcquireRequest {
             resource: Resource::parse(&resource).unwrap(),
             owner: format!("app-{app}").into(),
             life,
@@ -111,69 +144,58 @@ impl World {
             wait,
             preferred: false,
             keep,
-            request_id: None,
-        };
-        let Some(process) = &mut self.pods[pod].process else {
-            return self.act_later(app);
-        };
-        process.state.last_call += 1;
-        let call = CallId(process.state.last_call);
-        process.asked.insert(call, app);
-        self.note(|| format!("app {app} in pod {pod} asks for {resource}, {wait:?}"));
-        self.apps[app].phase = Phase::Asking(call, now);
-        self.step(pod, |core, cx| {
-            core.handle(cx, Input::Acquire(call, Box::new(request), now));
-        });
-        let patience = if self.is_troubled() && self.one_in(5) {
-            PAUSE
-        } else {
-            Duration::from_secs(100)
-        };
-        let hangs_up = self.up_to(patience) + patience;
-        self.act_after(app, hangs_up);
+            request_id: self.one_in(3).then(|| format!("{call:?}")),
+        }
     }
 
-    pub(super) fn replied(&mut self, app: usize, call: CallId, reply: Reply) {
+    /// A process answers an app. Half of the answers of a process that died meanwhile are lost.
+    pub(super) fn replied(&mut self, app: usize, process: u64, call: CallId, reply: Reply) {
         let Reply::Acquired(outcome) = reply else {
             return;
         };
-        let asked = match self.apps[app].phase {
-            Phase::Asking(asked, sent) if asked == call => Some(sent),
+        let pod = self.apps[app].pod;
+        let is_dead = self.pods[pod].process.is_none() || self.pods[pod].number != process;
+        let sent = match &self.apps[app].phase {
+            Phase::Asking(asked, sent, _) if *asked == call => Some(*sent),
             _ => None,
         };
-        match (*outcome, asked) {
-            (Ok(Acquired::Granted { lease, .. }), Some(sent)) => {
-                self.count("granted");
-                self.told(app, lease, sent, true);
+        match (*outcome, sent) {
+            (_, Some(_)) if is_dead && self.rng.bool() => self.unanswered(app),
+            (Ok(Acquired::Granted { lease, replayed }), Some(sent)) => {
+                self.count(if replayed { "replayed" } else { "granted" });
+                self.receive(app, lease, sent, !replayed);
                 self.act_later(app);
             }
-            (Ok(Acquired::Granted { lease, replayed }), None) => {
-                assert!(!replayed, "no request has an id");
-                let pod = self.apps[app].pod;
+            (Ok(Acquired::Granted { lease, replayed }), None) if !replayed && !is_dead => {
                 let undelivered = Input::Undelivered(lease.lease);
                 self.count("undelivered");
                 self.step(pod, |core, cx| core.handle(cx, undelivered));
             }
-            (Ok(Acquired::Held { .. }) | Err(_), Some(_)) => {
+            (_, Some(_)) => {
                 self.count("not granted");
                 self.apps[app].phase = Phase::Idle;
                 self.act_later(app);
             }
-            (Ok(Acquired::Held { .. }) | Err(_), None) => {}
+            (_, None) => {}
         }
     }
 
-    /// The process died with the request.
+    /// The process died with the request, or the app hung up. It repeats a request with an id.
     pub(super) fn unanswered(&mut self, app: usize) {
-        self.apps[app].phase = Phase::Idle;
+        let before = std::mem::replace(&mut self.apps[app].phase, Phase::Idle);
+        if let Phase::Asking(_, _, request) = before
+            && request.request_id.is_some()
+        {
+            self.apps[app].repeats = Some(*request);
+        }
         self.act_later(app);
     }
 
-    /// An app receives a lease, or a later deadline of it.
-    fn told(&mut self, app: usize, lease: LeaseView, sent: Moment, is_new: bool) {
+    /// An app receives a lease, or learns how long it may believe in it.
+    fn receive(&mut self, app: usize, lease: LeaseView, sent: Moment, is_new: bool) {
         let pod = self.apps[app].pod;
         let until = sent.after(lease.valid_for);
-        self.note(|| {
+        self.trace(|| {
             let (id, token) = (&lease.lease, lease.token);
             format!(
                 "app {app} has {} by {id}, token {token}, for {:?}",
@@ -200,7 +222,7 @@ impl World {
         });
         match renewed {
             Some(Ok(view)) => {
-                self.told(app, view, now, false);
+                self.receive(app, view, now, false);
                 self.act_later(app);
             }
             None | Some(Err(LeaseError::Resuming)) => self.act_later(app),
@@ -208,8 +230,8 @@ impl World {
                 self.flaw(format!("app {app}'s lease is unknown after a restart"));
             }
             Some(Err(error)) => {
-                self.note(|| format!("app {app} is told: {error:?}"));
-                self.count(&format!("told {error:?}"));
+                self.trace(|| format!("app {app} is told: {error:?}"));
+                self.count(&format!("received {error:?}"));
                 self.stop(app);
             }
         }
@@ -217,7 +239,7 @@ impl World {
 
     fn release(&mut self, app: usize, lease: &LeaseId) {
         let pod = self.apps[app].pod;
-        self.note(|| format!("app {app} releases"));
+        self.trace(|| format!("app {app} releases"));
         self.disbelieve(app);
         self.apps[app].phase = Phase::Idle;
         self.step(pod, |core, cx| {

@@ -4,6 +4,8 @@ use super::*;
 
 /// The longest delay of a message without a fault.
 const QUICK: Duration = Duration::from_millis(20);
+/// The longest delay of a message in a slow network: many calls are not answered within their limit.
+const SLOW: Duration = Duration::from_millis(3500);
 /// The longest delay of a late one.
 const LATE: Duration = Duration::from_secs(6);
 
@@ -20,10 +22,12 @@ pub(super) struct Watch {
 }
 
 impl World {
-    /// Returns how long a message takes.
-    pub(super) fn delay(&mut self) -> Duration {
-        let bound = if self.is_troubled() && self.one_in(6) {
+    /// Returns how long a message of a pod takes.
+    pub(super) fn delay(&mut self, pod: usize) -> Duration {
+        let bound = if self.is_faulty() && self.one_in(6) {
             LATE
+        } else if self.now < self.pods[pod].cut.start {
+            SLOW
         } else {
             QUICK
         };
@@ -32,21 +36,32 @@ impl World {
 
     /// A process makes a call, within a time limit.
     pub(super) fn send(&mut self, pod: usize, op: OpId, call: StoreCall, limit: Duration) {
-        let process = self.pods[pod].number;
-        if self.now < self.pods[pod].cut_until {
-            let away = Input::Answer(op, unavailable());
-            let delay = self.up_to(QUICK);
-            return self.schedule(delay, Event::Input(pod, process, away));
+        let number = self.pods[pod].number;
+        if let Some(process) = &mut self.pods[pod].process {
+            process.record_entries(&call);
         }
-        let (there, back) = (self.delay(), self.delay());
-        let is_lost = self.is_troubled() && self.one_in(40);
+        if self.pods[pod].cut.contains(&self.now) {
+            // Refused at once, or without any sign.
+            let (answer, delay) = if self.rng.bool() {
+                (unavailable(), self.up_to(QUICK))
+            } else {
+                (unclear(), limit)
+            };
+            return self.schedule(delay, Event::Input(pod, number, Input::Answer(op, answer)));
+        }
+        let is_lost = self.is_faulty() && self.one_in(40);
+        let (mut there, back) = (self.delay(pod), self.delay(pod));
+        if is_lost {
+            // A proxy may still send it.
+            there += self.up_to(LATE * 10);
+        }
         let answer_after = (there + back <= limit && !is_lost).then_some(back);
         if answer_after.is_none() {
             let unclear = Input::Answer(op, unclear());
-            self.schedule(limit, Event::Input(pod, process, unclear));
+            self.schedule(limit, Event::Input(pod, number, unclear));
         }
         if !is_lost || self.rng.bool() {
-            self.schedule(there, Event::Call(pod, process, op, call, answer_after));
+            self.schedule(there, Event::Call(pod, number, op, call, answer_after));
         }
     }
 
@@ -59,11 +74,26 @@ impl World {
         call: StoreCall,
         answer_after: Option<Duration>,
     ) {
-        self.note(|| format!("pod {pod} {}", short(&call)));
+        self.trace(|| format!("pod {pod} {}", short(&call)));
+        let locks = match &call {
+            StoreCall::UpdateLock(_, next) => self.store.lock(&next.resource).cloned(),
+            _ => None,
+        };
         let answer = self.store.call(call);
-        if let Answer::Failed(error) = &answer {
-            let error = error.to_string();
-            self.note(|| format!("pod {pod} is refused: {error}"));
+        match &answer {
+            Answer::Failed(error) => {
+                let words = error.to_string();
+                self.trace(|| format!("pod {pod} is refused: {words}"));
+                if matches!(error, StoreError::Invalid(_)) {
+                    self.flaw(format!("pod {pod} breaks a rule: {words}"));
+                }
+            }
+            Answer::Lock(Some(after)) => {
+                if let Some(before) = locks {
+                    self.check_end(&before, &after.value);
+                }
+            }
+            _ => {}
         }
         self.deliver_events();
         if let Some(after) = answer_after {
@@ -79,23 +109,31 @@ impl World {
             self.pods[pod].watch = None;
             return;
         };
-        let delay = self.delay();
-        let is_cut = self.now < self.pods[pod].cut_until;
-        if is_cut {
-            let error = StoreError::Unavailable("cut off".into());
-            let failed = Input::Watch(id, WatchInput::Failed(error));
-            return self.schedule(delay, Event::Input(pod, process, failed));
-        }
+        self.pods[pod].watch = None;
+        let delay = self.delay(pod);
+        let is_cut = self.pods[pod].cut.contains(&self.now);
+        let place = if is_cut {
+            Err(StoreError::Unavailable("cut off".into()))
+        } else {
+            self.store.place_after(after)
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(error) => {
+                let failed = Input::Watch(id, WatchInput::Failed(error));
+                return self.schedule(delay, Event::Input(pod, process, failed));
+            }
+        };
         let opened = Input::Watch(id, WatchInput::Opened);
         self.schedule(delay, Event::Input(pod, process, opened));
         self.pods[pod].watch = Some(Watch {
             id,
             session,
-            place: self.store.place_after(after),
+            place,
             last: self.now + delay,
-            is_silent: self.is_troubled() && self.one_in(20),
+            is_silent: self.is_faulty() && self.one_in(8),
         });
-        if self.is_troubled() && self.one_in(3) {
+        if self.is_faulty() && self.one_in(3) {
             let ends = self.up_to(LATE * 4);
             let error = StoreError::Unavailable("the watch broke".into());
             let expired = StoreError::WatchExpired("too old".into());
@@ -114,14 +152,20 @@ impl World {
     }
 
     /// Sends what the watches have to report, in its order.
-    fn deliver_events(&mut self) {
+    pub(super) fn deliver_events(&mut self) {
         for pod in 0..self.pods.len() {
             let number = self.pods[pod].number;
             while let Some(watch) = &mut self.pods[pod].watch
                 && let Some(event) = self.store.next_event(&watch.session, &mut watch.place)
             {
                 let (id, is_silent, last) = (watch.id, watch.is_silent, watch.last);
-                let arrives = last.max(self.now + self.delay());
+                let cut = &self.pods[pod].cut;
+                let sent = if cut.contains(&self.now) {
+                    cut.end
+                } else {
+                    self.now
+                };
+                let arrives = last.max(sent + self.delay(pod));
                 if let Some(watch) = &mut self.pods[pod].watch {
                     watch.last = arrives;
                 }

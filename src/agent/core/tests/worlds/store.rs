@@ -1,7 +1,13 @@
 //! The store of a world: objects with versions, compare-and-swap, and what watches report.
 
 use super::*;
+use crate::protocol::ids::GrantId;
+use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::object::{LockAtRevision, LockEvent};
+use crate::protocol::queue::Waiter;
+use crate::protocol::session::Claimant;
+use crate::protocol::token::{Mint, Seen};
+use crate::store::embedded::rules::{check_lock, check_session};
 
 #[derive(Default)]
 pub(super) struct Store {
@@ -10,6 +16,10 @@ pub(super) struct Store {
     sessions: BTreeMap<SessionId, Stored<Session>>,
     /// What watches of sessions report, oldest first.
     log: Vec<(SessionId, LockEvent)>,
+    /// Watches can begin from here on.
+    oldest: Revision,
+    /// The grants that held a lock.
+    granted: BTreeSet<GrantId>,
 }
 
 impl Store {
@@ -23,11 +33,13 @@ impl Store {
             StoreCall::CreateSession(new) => Ok(self.write_session(*new)),
             StoreCall::UpdateSession(current, next) => {
                 let found = self.sessions.get(&current.value.id);
-                is_at(found, current.version).map(|()| self.write_session(*next))
+                is_at(found, current.version)
+                    .and_then(|found| check_session(&found.value, &next))
+                    .map(|()| self.write_session(*next))
             }
-            StoreCall::GetLock(resource) => Ok(Answer::Lock(self.lock(&resource))),
+            StoreCall::GetLock(resource) => Ok(Answer::Lock(self.stored_lock(&resource))),
             StoreCall::GetLockWithRevision(resource) => {
-                let lock = self.lock(&resource).map(|lock| *lock);
+                let lock = self.stored_lock(&resource).map(|lock| *lock);
                 let revision = Revision(self.revision);
                 let read = LockAtRevision { lock, revision };
                 Ok(Answer::LockWithRevision(Box::new(read)))
@@ -41,13 +53,17 @@ impl Store {
                 let joined = lock.map(|lock| lock.value.joined_by(*waiter));
                 match joined {
                     None => Err(StoreError::NotFound("the lock".into())),
-                    Some(None) => Err(StoreError::Conflict),
+                    Some(None) => Err(lock.map_or(StoreError::Conflict, |lock| {
+                        StoreError::of_refused_join(&lock.value)
+                    })),
                     Some(Some(joined)) => Ok(self.write_lock(joined)),
                 }
             }
             StoreCall::UpdateLock(current, next) => {
                 let found = self.locks.get(&current.value.resource);
-                is_at(found, current.version).map(|()| self.write_lock(*next))
+                is_at(found, current.version)
+                    .and_then(|found| check_lock(&found.value, &next))
+                    .map(|()| self.write_lock(*next))
             }
             StoreCall::ListOne => Ok(self.page(Vec::new())),
             StoreCall::ListHeld(session) => Ok(self.page(self.held_by(&session))),
@@ -62,10 +78,58 @@ impl Store {
         held.cloned().collect()
     }
 
+    /// Returns a lock, as it is.
+    pub(super) fn lock(&self, resource: &Resource) -> Option<&Lock> {
+        self.locks.get(resource).map(|stored| &stored.value)
+    }
+
+    /// Returns the queue entries of a session.
+    pub(super) fn entries_of(&self, session: &SessionId) -> impl Iterator<Item = &Waiter> {
+        let locks = self.locks.values();
+        let entries = locks.flat_map(|lock| lock.value.waiters.entries());
+        entries.filter(move |entry| entry.claimant.session == *session)
+    }
+
+    /// Returns whether a grant has held a lock.
+    pub(super) fn has_granted(&self, grant: &GrantId) -> bool {
+        self.granted.contains(grant)
+    }
+
+    /// Ends the grants of expired sessions, and removes their entries from these queues.
+    pub(super) fn take_over(&mut self, is_dead: impl Fn(&SessionId) -> bool) {
+        let seen = Seen::from_list(Revision(self.revision));
+        let mint = Mint { seen, floor: 0 };
+        let ending = Ending {
+            at: WallTime(0),
+            kind: IncidentKind::Expired,
+            actor: "operator".into(),
+            reason: "it expired".into(),
+        };
+        let is_dead = |claimant: &Claimant| is_dead(&claimant.session);
+        let locks = self.locks.values();
+        let next = locks.filter_map(|lock| {
+            let (lock, at) = (&lock.value, lock.version);
+            lock.take_over(at, &mint, is_dead, &ending, None)
+        });
+        let next: Vec<Lock> = next.collect();
+        for lock in next {
+            self.write_lock(lock);
+        }
+    }
+
+    /// Forgets the events so far, as etcd does when it compacts: no watch can begin before them.
+    pub(super) const fn compact(&mut self) {
+        self.oldest = Revision(self.revision);
+    }
+
     /// Returns the place in the log behind a revision.
-    pub(super) fn place_after(&self, revision: Revision) -> usize {
-        self.log
-            .partition_point(|(_, event)| event.revision() <= revision)
+    pub(super) fn place_after(&self, revision: Revision) -> Result<usize, StoreError> {
+        if revision < self.oldest {
+            return Err(StoreError::WatchExpired("it was compacted".into()));
+        }
+        Ok(self
+            .log
+            .partition_point(|(_, event)| event.revision() <= revision))
     }
 
     /// Returns the next event of a session from a place in the log on. The place is then behind it.
@@ -83,7 +147,7 @@ impl Store {
         self.sessions.get(id).cloned().map(Box::new)
     }
 
-    fn lock(&self, resource: &Resource) -> Option<Box<Stored<Lock>>> {
+    fn stored_lock(&self, resource: &Resource) -> Option<Box<Stored<Lock>>> {
         self.locks.get(resource).cloned().map(Box::new)
     }
 
@@ -113,6 +177,8 @@ impl Store {
             version: at,
             original: Original::new(()),
         };
+        let grant = stored.value.grant.as_ref();
+        self.granted.extend(grant.map(|grant| grant.id.clone()));
         let before = self.locks.insert(resource.clone(), stored.clone());
         let before = before.and_then(|before| before.value.holder_session().cloned());
         let holder = stored.value.holder_session().cloned();
@@ -127,10 +193,10 @@ impl Store {
     }
 }
 
-fn is_at<T>(found: Option<&Stored<T>>, version: Revision) -> Result<(), StoreError> {
+fn is_at<T>(found: Option<&Stored<T>>, version: Revision) -> Result<&Stored<T>, StoreError> {
     match found {
         None => Err(StoreError::NotFound("the object".into())),
         Some(found) if found.version != version => Err(StoreError::Conflict),
-        Some(_) => Ok(()),
+        Some(found) => Ok(found),
     }
 }
