@@ -97,8 +97,9 @@ chart-golden: helm ## Rewrites tests/golden/chart from the rendered chart
 	tests/chart/check.sh --regenerate
 
 .PHONY: model
-model: need-cargo ## The protocol model-checked to completion, and its negative controls
+model: need-cargo ## The protocol and the agent's core model-checked to completion, and their negative controls
 	cargo test --locked --profile model --test model -- --nocapture --test-threads 1
+	cargo test --locked --profile model --lib agent::core::tests::model:: -- --ignored --nocapture --test-threads 1
 
 .PHONY: sim
 sim: need-cargo ## The shipped agents in 2,000 simulated worlds with faults of every kind, their core in 1,000 more, and negative controls

@@ -30,6 +30,7 @@ mod judgement;
 pub(super) mod leases;
 pub(super) mod leftover;
 mod limits;
+pub(super) mod load;
 mod lost;
 mod next;
 pub(super) mod observed;

@@ -18,7 +18,8 @@ use std::path::PathBuf;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::SessionTtl;
 
-use super::core;
+use super::core::Core;
+use super::core::effect::Record as Wanted;
 use super::core::history::End;
 use super::core::own::Own;
 use super::state::State;
@@ -196,7 +197,7 @@ impl State {
         let Some(mut writer) = self.journal.take() else {
             return Ok(());
         };
-        let begun = writer.begin(self.worth_keeping());
+        let begun = writer.begin(worth_keeping(&self.core));
         self.journal = Some(writer);
         begun
     }
@@ -224,49 +225,53 @@ impl State {
     }
 
     /// Writes what the core wants to be on file, before anything that follows from it is answered.
-    pub(super) fn persist(&mut self, record: core::effect::Record) {
-        use core::effect::Record as Wanted;
+    pub(super) fn persist(&mut self, record: Wanted) {
         match record {
-            Wanted::Compaction => return self.shorten_journal(),
-            Wanted::Replacement => return self.begin_journal(),
-            _ => {}
+            Wanted::Compaction => self.shorten_journal(),
+            Wanted::Replacement => self.begin_journal(),
+            record => self.write(|state| record_of(&state.core, record)),
         }
-        self.write(|state| match record {
-            Wanted::Compaction | Wanted::Replacement => None,
-            Wanted::Session(session) => Some(Record::Session(session.into())),
-            Wanted::SessionOver => Some(Record::SessionOver),
-            Wanted::Lease(lease) => {
-                let held = state.core.own.lease(&lease)?;
-                Some(Record::Lease(Box::new(LeaseRecord::of(held, None))))
-            }
-            Wanted::Life(lease) => {
-                let life = state.core.own.lease(&lease)?.life.into();
-                let lease = lease.to_string();
-                Some(Record::Ttl(TtlRecord { lease, life }))
-            }
-            Wanted::Ended(ended) => Some(Record::Ended(EndedRecord::from(&ended))),
-            Wanted::Unheard(request) => Some(Record::Unheard((&request).into())),
-        });
     }
+}
 
-    fn worth_keeping(&self) -> impl Iterator<Item = Record> {
-        let releases = &self.core.releases;
-        let leases = self.core.own.leases().map(|held| {
-            if held.closing.is_some() {
-                let end = Own::end_record(held, End::Releasing);
-                return Record::Ended(EndedRecord::from(&end));
-            }
-            let request = held.request.as_ref();
-            let asked = request.and_then(|key| self.core.history.requested_life(key));
-            Record::Lease(Box::new(LeaseRecord::of(held, asked)))
-        });
-        let ends = self.core.history.last_ends(ENDS_KEPT);
-        let ends = ends.map(|(lease, end, request)| {
-            let end = releases.past_end_record(lease, end, request);
-            Record::Ended(EndedRecord::from(&end))
-        });
-        let session = self.session().map(|live| live.saved().into());
-        let session = session.map(Record::Session);
-        session.into_iter().chain(ends).chain(leases)
+/// Returns a record as it is written; `None` if its lease has ended meanwhile, or if it is not one record.
+pub(super) fn record_of(core: &Core, wanted: Wanted) -> Option<Record> {
+    match wanted {
+        Wanted::Compaction | Wanted::Replacement => None,
+        Wanted::Session(session) => Some(Record::Session(session.into())),
+        Wanted::SessionOver => Some(Record::SessionOver),
+        Wanted::Lease(lease) => {
+            let held = core.own.lease(&lease)?;
+            Some(Record::Lease(Box::new(LeaseRecord::of(held, None))))
+        }
+        Wanted::Life(lease) => {
+            let life = core.own.lease(&lease)?.life.into();
+            let lease = lease.to_string();
+            Some(Record::Ttl(TtlRecord { lease, life }))
+        }
+        Wanted::Ended(ended) => Some(Record::Ended(EndedRecord::from(&ended))),
+        Wanted::Unheard(request) => Some(Record::Unheard((&request).into())),
     }
+}
+
+/// Returns the records of all that a later process has to know, and of nothing else.
+pub(super) fn worth_keeping(core: &Core) -> impl Iterator<Item = Record> {
+    let releases = &core.releases;
+    let leases = core.own.leases().map(|held| {
+        if held.closing.is_some() {
+            let end = Own::end_record(held, End::Releasing);
+            return Record::Ended(EndedRecord::from(&end));
+        }
+        let request = held.request.as_ref();
+        let asked = request.and_then(|key| core.history.requested_life(key));
+        Record::Lease(Box::new(LeaseRecord::of(held, asked)))
+    });
+    let ends = core.history.last_ends(ENDS_KEPT);
+    let ends = ends.map(|(lease, end, request)| {
+        let end = releases.past_end_record(lease, end, request);
+        Record::Ended(EndedRecord::from(&end))
+    });
+    let session = core.live().map(|live| live.saved().into());
+    let session = session.map(Record::Session);
+    session.into_iter().chain(ends).chain(leases)
 }

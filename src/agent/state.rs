@@ -72,28 +72,4 @@ impl State {
         self.replies.insert(call, reply);
         (call, receiver)
     }
-
-    /// How much is held or under way; what the bound on leases counts.
-    pub(super) fn load(&self) -> usize {
-        self.core.own.len() + self.core.acquiring.len() + self.core.releases.len()
-    }
-
-    /// How much of that is left where only promised leases are: these, and the grants that are not given
-    /// back before the promises of the process before have passed.
-    pub(super) fn left_at_stop(&self) -> usize {
-        self.core.own.len() + self.core.releases.held_back()
-    }
-
-    /// Whether nothing needs the session: no lease, no warm grant, no caller, no claim,
-    /// no release under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.load() == 0 && self.core.own.warm_len() == 0
-    }
-
-    /// Since when that is so.
-    pub(super) fn idle_since(&self) -> Option<Moment> {
-        let core = &self.core;
-        let since = core.own.idle_since.max(core.acquiring.idle_since);
-        self.is_idle().then_some(since)
-    }
 }

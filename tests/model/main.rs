@@ -79,17 +79,6 @@ fn sessions_that_vanish() {
     );
 }
 
-/// A lost session is followed by another one under a new name.
-#[test]
-fn sessions_that_follow_each_other() {
-    let rules = Rules {
-        sessions_each: 2,
-        watch_waiters: true,
-        ..Rules::calm()
-    };
-    holds("sessions", rules, &["take over", "time passes"]);
-}
-
 /// Answers that never come, writes that land long after their senders timed out.
 #[test]
 fn unanswered_writes() {
@@ -149,46 +138,6 @@ fn older_state() {
     );
 }
 
-/// Three queued apps: hand-over, hanging up, a queue entry or a grant without a caller; a join that lands after its
-/// turn.
-#[test]
-fn queue_and_hand_over() {
-    let rules = Rules {
-        agents: 3,
-        renewals_each: 0,
-        budget: Budget {
-            late: 1,
-            timeouts: 1,
-            hang_ups: 1,
-            ..Budget::default()
-        },
-        ..Rules::calm()
-    };
-    let takes = [
-        "hang up",
-        "leave the queue",
-        "release",
-        "join after its turn",
-    ];
-    holds("queue", rules, &takes);
-}
-
-/// The lock is handed to crashed waiters, and a live one gets it from there.
-#[test]
-fn hand_over_to_crashed_waiters() {
-    let rules = Rules {
-        agents: 3,
-        renewals_each: 0,
-        watch_waiters: true,
-        budget: Budget {
-            crashes: 1,
-            ..Budget::default()
-        },
-        ..Rules::calm()
-    };
-    holds("dead heads", rules, &["crash for good", "join the queue"]);
-}
-
 /// Only the operator takes over; every waiter that waits long enough is served.
 #[test]
 fn operator_serves_all_waiters() {
@@ -226,36 +175,6 @@ fn peers_serve_all_waiters() {
         ..Rules::calm()
     };
     holds("peers", rules, &["revoke", "take over", "crash for good"]);
-}
-
-/// One session for two locks: losing it loses both.
-#[test]
-fn two_locks_under_one_session() {
-    let rules = Rules {
-        locks: 2,
-        renewals_each: 0,
-        ..Rules::calm()
-    };
-    holds("two locks", rules, &["acquire", "release"]);
-}
-
-/// Apps that do not wait, fall silent, or ask again when they like.
-#[test]
-fn silent_apps() {
-    let rules = Rules {
-        app_ttl_seconds: 21,
-        apps_ask_on: false,
-        renewals_each: 0,
-        waits: &[false, true],
-        tries_each: 1,
-        budget: Budget {
-            late: 1,
-            ..Budget::default()
-        },
-        ..Rules::calm()
-    };
-    let takes = ["give up on a silent app", "refuse", "ask", "ask again"];
-    holds("silent", rules, &takes);
 }
 
 /// Lock objects that an administrator deletes or forces, that the operator deletes, that a backup restores at their

@@ -3,10 +3,12 @@
 mod acquiring;
 mod claims;
 mod leases;
+mod model;
 mod observed;
 mod releases;
 mod resuming;
 mod session;
+mod store;
 mod watch;
 mod worlds;
 

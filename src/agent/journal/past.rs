@@ -73,6 +73,15 @@ fn read_into(
     let taken = records.try_for_each(|record| take(saved, record?));
     check_identity(written, identity)?;
     taken.map_err(DiscardReason::Unreadable)?;
+    finish(saved, ttl, now)
+}
+
+/// Checks what the records say together.
+pub(in crate::agent) fn finish(
+    saved: &mut SavedState,
+    ttl: SessionTtl,
+    now: Moment,
+) -> Result<(), DiscardReason> {
     match &saved.session {
         Some(session) if session.valid_until.since(now) > ttl.holder_share() => {
             Err(DiscardReason::FromTheFuture)
@@ -86,7 +95,8 @@ fn read_into(
     }
 }
 
-fn take(saved: &mut SavedState, record: Record) -> Result<(), String> {
+/// Adds what a record says.
+pub(in crate::agent) fn take(saved: &mut SavedState, record: Record) -> Result<(), String> {
     match record {
         Record::Agent(_) => return Err("it says whose it is twice".into()),
         Record::Session(session) => saved.add_session(session.into()),

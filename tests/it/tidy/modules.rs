@@ -59,6 +59,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "requests",
             "resume_plan",
             "resumed",
+            "load",
         ],
     ),
     (

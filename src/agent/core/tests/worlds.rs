@@ -9,18 +9,17 @@ mod app;
 mod network;
 mod pod;
 mod scenario;
-mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::store::Store;
 use super::*;
 use crate::agent::core::effect::CallId;
 use crate::protocol::token::{LEASES_PER_GRANT, Token};
 use app::App;
 use pod::Pod;
 use scenario::Fault;
-use store::Store;
 
 /// A world with more events does not end.
 const EVENTS_MAX: u64 = 2_000_000;

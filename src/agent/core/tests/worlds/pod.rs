@@ -245,7 +245,7 @@ impl World {
             now,
             wall: WallTime(0),
             rng: &mut process.dice,
-            idle_since: process.state.idle_since(),
+            idle_since: load::idle_since(&process.state.core),
         };
         let result = step(&mut process.state.core, &mut cx);
         process.state.core.settle(&mut cx);
@@ -358,6 +358,7 @@ impl Process {
     }
 
     fn timeout(&self) -> Option<Moment> {
-        self.state.core.poll_timeout(self.state.is_idle())
+        let core = &self.state.core;
+        core.poll_timeout(load::idle_since(core).is_some())
     }
 }

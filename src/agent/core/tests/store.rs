@@ -1,5 +1,7 @@
 //! The store of a world: objects with versions, compare-and-swap, and what watches report.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::protocol::ids::GrantId;
 use crate::protocol::incident::{Ending, IncidentKind};
@@ -9,17 +11,17 @@ use crate::protocol::session::Claimant;
 use crate::protocol::token::{Mint, Seen};
 use crate::store::embedded::rules::{check_lock, check_session};
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Store {
-    revision: u64,
-    locks: BTreeMap<Resource, Stored<Lock>>,
-    sessions: BTreeMap<SessionId, Stored<Session>>,
+    pub(super) revision: u64,
+    pub(super) locks: BTreeMap<Resource, Stored<Lock>>,
+    pub(super) sessions: BTreeMap<SessionId, Stored<Session>>,
     /// What watches of sessions report, oldest first.
-    log: Vec<(SessionId, LockEvent)>,
+    pub(super) log: Vec<(SessionId, LockEvent)>,
     /// Watches can begin from here on.
     oldest: Revision,
     /// The grants that held a lock.
-    granted: BTreeSet<GrantId>,
+    pub(super) granted: BTreeSet<GrantId>,
 }
 
 impl Store {
@@ -160,7 +162,7 @@ impl Store {
         }))
     }
 
-    fn write_session(&mut self, value: Session) -> Answer {
+    pub(super) fn write_session(&mut self, value: Session) -> Answer {
         self.revision += 1;
         let id = value.id.clone();
         let stored = stored(value, self.revision);
@@ -168,7 +170,18 @@ impl Store {
         Answer::Session(Some(Box::new(stored)))
     }
 
-    fn write_lock(&mut self, value: Lock) -> Answer {
+    /// Deletes a lock, as a person does.
+    pub(super) fn delete_lock(&mut self, resource: &Resource) {
+        self.revision += 1;
+        let at = Revision(self.revision);
+        let before = self.locks.remove(resource);
+        if let Some(holder) = before.and_then(|lock| lock.value.holder_session().cloned()) {
+            let resource = resource.clone();
+            self.log.push((holder, LockEvent::Gone { resource, at }));
+        }
+    }
+
+    pub(super) fn write_lock(&mut self, value: Lock) -> Answer {
         self.revision += 1;
         let at = Revision(self.revision);
         let resource = value.resource.clone();
