@@ -30,7 +30,6 @@ mod judgement;
 pub(super) mod leases;
 pub(super) mod leftover;
 mod limits;
-pub(super) mod load;
 mod lost;
 mod next;
 pub(super) mod observed;
@@ -106,6 +105,8 @@ pub(super) struct Core {
     pub(super) own: Own,
     /// What callers want.
     pub(super) acquiring: Acquiring,
+    /// Since when nothing needs the session.
+    idle_since: Option<Moment>,
     /// Locks whose callers may have something to do.
     changed: BTreeSet<Resource>,
     /// Grants that are over.
@@ -129,6 +130,7 @@ impl Core {
             ending: EndingSessions::default(),
             own: Own::default(),
             acquiring: Acquiring::new(config.acquire),
+            idle_since: Some(Moment::default()),
             changed: BTreeSet::new(),
             releases: Releases::default(),
             peers: Peers::default(),
@@ -177,6 +179,8 @@ impl Core {
                 advance::run(&mut self.unchecked_leases(cx), &resource);
             }
         }
+        let is_idle = self.load() == 0 && self.own.warm_len() == 0 && !self.is_resuming();
+        self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(cx.now));
     }
 
     /// Returns the next effect to execute, in order.
@@ -185,8 +189,8 @@ impl Core {
     }
 
     /// Returns when [`Input::Timer`] is due, if nothing else comes before.
-    pub(super) fn poll_timeout(&self, is_idle: bool) -> Option<Moment> {
-        let session = self.session.timeout(is_idle);
+    pub(super) fn poll_timeout(&self) -> Option<Moment> {
+        let session = self.session.timeout(self.idle_since.is_some());
         let watch = self.watching.timeout();
         let others = session
             .into_iter()
@@ -201,6 +205,17 @@ impl Core {
     /// Returns the session, unless it is known to be lost. It is valid only before its deadline.
     pub(super) const fn live(&self) -> Option<&Live> {
         self.session.live()
+    }
+
+    /// Returns how many leases, callers and releases there are. The bound on leases counts them.
+    pub(super) fn load(&self) -> usize {
+        self.own.len() + self.acquiring.len() + self.releases.len()
+    }
+
+    /// Returns how many of them remain if only promised leases do: these, and the grants that are
+    /// not released before an earlier process' promises have passed.
+    pub(super) fn left_at_stop(&self) -> usize {
+        self.own.len() + self.releases.held_back()
     }
 
     /// Returns whether no new leases are given.
@@ -393,20 +408,7 @@ impl Core {
         if let Some(lock) = lock {
             self.observe_revision(cx, lock.version);
         }
-        match (&call.reads, lock) {
-            (Some(resource), lock) => {
-                if let Some(lock) = lock {
-                    observed::read(&mut self.unchecked_leases(cx), lock);
-                }
-                let lock = lock.cloned().map(Box::new);
-                let read = Effect::LockRead(resource.clone(), call.sent_at, lock);
-                self.out.push(read);
-            }
-            // A claim takes the lock that it has created.
-            (None, Some(written)) if written.value.grant.is_none() && call.is_of_a_claim() => {}
-            (None, Some(written)) => self.free_locks.observe(written),
-            (None, None) => {}
-        }
+        observed::answered(&mut self.unchecked_leases(cx), call, lock);
     }
 
     fn timer(&mut self, cx: &mut Cx) {
@@ -416,13 +418,14 @@ impl Core {
         }
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         self.ending.timer(env);
-        if self.session.is_idle_end_due(env) {
+        let idle_since = self.idle_since;
+        if idle_since.is_some_and(|since| self.session.is_idle_end_due(since, env.now)) {
             if let Some(live) = self.session.live() {
                 env.out.report(Report::IdleSessionEnded(live.id().clone()));
             }
             self.end_session(cx, None);
         } else {
-            self.session.timer(env);
+            self.session.timer(idle_since.is_some(), env);
         }
         self.follow_session(cx);
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);

@@ -25,7 +25,6 @@ use super::core::effect::{
     Answer, CallId, Effect, Input, Reply, StoreCall, WatchCommand, WatchId, WatchInput,
 };
 use super::core::leases::Leases;
-use super::core::load::idle_since;
 use super::core::report::Report;
 use super::core::{CALL_LIMIT, Core, Cx, SeenAtSend};
 use super::state::State;
@@ -134,7 +133,6 @@ impl Agent {
             now,
             wall: self.0.clock.wall(),
             rng: &mut random,
-            idle_since: idle_since(&state.core),
         };
         let result = step(&mut state.core, &mut cx);
         state.core.settle(&mut cx);
@@ -146,7 +144,7 @@ impl Agent {
         while let Some(effect) = state.core.poll_effect() {
             self.execute(state, effect, after);
         }
-        let timeout = state.core.poll_timeout(idle_since(&state.core).is_some());
+        let timeout = state.core.poll_timeout();
         if timeout.is_some_and(|timeout| timeout < state.next_timer) {
             self.0.deadlines_changed.notify_one();
         }
@@ -165,7 +163,7 @@ impl Agent {
             self.feed(Input::Timer);
             let next = {
                 let mut state = self.state();
-                let timeout = state.core.poll_timeout(idle_since(&state.core).is_some());
+                let timeout = state.core.poll_timeout();
                 state.next_timer = timeout.unwrap_or(Moment::since_boot(Duration::MAX));
                 state.next_timer
             };

@@ -6,7 +6,6 @@ use crate::protocol::ids::LeaseId;
 
 use super::core::effect::Input;
 use super::core::leases::EndedBy;
-use super::core::load::{left_at_stop, load};
 use super::{Agent, CALL_LIMIT, OnTerm};
 
 /// How long a stopping agent waits for the store to take its releases.
@@ -53,7 +52,7 @@ impl Agent {
             }
             let (load, left) = {
                 let state = self.state();
-                (load(&state.core), left_at_stop(&state.core))
+                (state.core.load(), state.core.left_at_stop())
             };
             if load == 0 || (leaves_promised && load == left) {
                 return;
@@ -73,7 +72,7 @@ impl Agent {
         {
             let mut state = self.state();
             // An unfinished resumption may still bring leases: they are on file, and stay there.
-            state.has_left = left_at_stop(&state.core) > 0 || state.core.is_resuming();
+            state.has_left = state.core.left_at_stop() > 0 || state.core.is_resuming();
             if !state.has_left {
                 return false;
             }

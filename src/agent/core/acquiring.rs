@@ -49,8 +49,6 @@ pub(in crate::agent) struct Acquiring {
     pub(super) calls: BTreeMap<CallId, Resource>,
     /// Own grants that a read showed and that no lease or claim is known of.
     suspects: BTreeSet<GrantId>,
-    /// When the last call was answered, or its client hung up.
-    pub(in crate::agent) idle_since: Moment,
 }
 
 impl Acquiring {
@@ -66,7 +64,6 @@ impl Acquiring {
             waiting: 0,
             calls: BTreeMap::new(),
             suspects: BTreeSet::new(),
-            idle_since: Moment::default(),
         }
     }
 

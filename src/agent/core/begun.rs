@@ -109,7 +109,7 @@ pub(in crate::agent) fn begin_from_warm(
         return FromWarm::RenewFirst;
     }
     let deadline = live.valid_until();
-    let Some(mut warm) = leases.own.take_warm(resource, now) else {
+    let Some(mut warm) = leases.own.take_warm(resource) else {
         return FromWarm::Nothing;
     };
     let Some(lease) = warm.tenure.serve(now) else {

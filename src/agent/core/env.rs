@@ -24,8 +24,6 @@ pub(in crate::agent) struct Cx<'a> {
     pub(in crate::agent) wall: WallTime,
     /// Names and jitter.
     pub(in crate::agent) rng: &'a mut dyn Rng,
-    /// Since when no lock needs the session; `None` if one does.
-    pub(in crate::agent) idle_since: Option<Moment>,
 }
 
 /// What a machine works with: the context of the input, and what all machines share.
@@ -33,7 +31,6 @@ pub(super) struct Env<'a> {
     pub(super) now: Moment,
     pub(super) wall: WallTime,
     pub(super) rng: &'a mut dyn Rng,
-    pub(super) idle_since: Option<Moment>,
     pub(super) out: &'a mut Outbox,
     pub(super) horizon: &'a mut Horizon,
 }
@@ -44,7 +41,6 @@ impl<'a> Env<'a> {
             now: cx.now,
             wall: cx.wall,
             rng: &mut *cx.rng,
-            idle_since: cx.idle_since,
             out,
             horizon,
         }

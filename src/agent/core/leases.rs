@@ -226,7 +226,7 @@ impl Leases<'_> {
 
     /// Releases a warm grant, if there is one.
     pub(in crate::agent) fn release_warm(&mut self, resource: &Resource) {
-        if let Some(warm) = self.own.take_warm(resource, self.env.now) {
+        if let Some(warm) = self.own.take_warm(resource) {
             self.release(warm.into_release(resource.clone()), Vec::new());
         }
     }
@@ -424,7 +424,7 @@ impl Leases<'_> {
         // On file first: what is in neither place would never be released.
         let record = Own::end_record(self.own.lease(lease)?, end);
         self.env.out.push(Effect::Persist(Record::Ended(record)));
-        let held = self.own.remove(lease, self.env.now)?;
+        let held = self.own.remove(lease)?;
         let resource = held.stored.value.resource.clone();
         self.lead_changed(&resource);
         self.changed.insert(resource);

@@ -25,6 +25,7 @@ use crate::protocol::object::{LockEvent, Page, Stored};
 use crate::protocol::token::Revision;
 
 use super::effect::Effect;
+use super::env::InFlight;
 use super::held::Held;
 use super::history::End;
 use super::leases::Leases;
@@ -66,6 +67,24 @@ pub(super) fn listed(leases: &mut Leases, session: &SessionId, page: Page<Lock>)
     }
     for stored in &page.items {
         held(leases, stored);
+    }
+}
+
+/// Takes a lock as a call has read or written it.
+pub(super) fn answered(leases: &mut Leases, call: &InFlight, lock: Option<&Stored<Lock>>) {
+    match (&call.reads, lock) {
+        (Some(resource), lock) => {
+            if let Some(lock) = lock {
+                read(leases, lock);
+            }
+            let lock = lock.cloned().map(Box::new);
+            let read = Effect::LockRead(resource.clone(), call.sent_at, lock);
+            leases.env.out.push(read);
+        }
+        // A claim takes the lock that it has created.
+        (None, Some(written)) if written.value.grant.is_none() && call.is_of_a_claim() => {}
+        (None, Some(written)) => leases.free_locks.observe(written),
+        (None, None) => {}
     }
 }
 
@@ -277,7 +296,7 @@ fn lease_seen(leases: &mut Leases, seen: &Stored<Lock>) -> bool {
 fn forget_warm_before(leases: &mut Leases, resource: &Resource, at: Revision) {
     let warm = leases.own.warm(resource);
     if warm.is_some_and(|warm| warm.stored.version < at) {
-        leases.own.take_warm(resource, leases.env.now);
+        leases.own.take_warm(resource);
         leases.changed.insert(resource.clone());
         let lost = Report::WarmGrantLost(resource.clone());
         leases.env.out.report(lost);

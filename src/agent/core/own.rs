@@ -37,8 +37,6 @@ pub(in crate::agent) struct Own {
     pub(super) was_reused: bool,
     /// No lease or warm grant ends by the clock before this.
     next_end: Option<Moment>,
-    /// When the last lease or warm grant ended.
-    pub(in crate::agent) idle_since: Moment,
 }
 
 /// What the agent had of a lock when a read of it was sent.
@@ -145,9 +143,8 @@ impl Own {
     }
 
     /// Removes a lease that is over.
-    pub(super) fn remove(&mut self, lease: &LeaseId, now: Moment) -> Option<Held> {
+    pub(super) fn remove(&mut self, lease: &LeaseId) -> Option<Held> {
         let resource = self.resource_of.remove(lease)?;
-        self.idle_since = now;
         self.held.remove(&resource).map(|held| *held)
     }
 
@@ -158,10 +155,8 @@ impl Own {
     }
 
     /// Removes a warm grant.
-    pub(super) fn take_warm(&mut self, resource: &Resource, now: Moment) -> Option<Warm> {
-        let warm = self.warm.remove(resource)?;
-        self.idle_since = now;
-        Some(warm)
+    pub(super) fn take_warm(&mut self, resource: &Resource) -> Option<Warm> {
+        self.warm.remove(resource)
     }
 
     /// Removes the warm grants of a session that is lost.

@@ -22,7 +22,6 @@ const KEPT_AND_UNKNOWN: &str = "its pod keeps the lock between leases; whether i
 /// Answers a call.
 pub(super) fn answer(leases: &mut Leases, call: CallId, outcome: Result<Acquired, AcquireError>) {
     leases.acquiring.calls.remove(&call);
-    leases.acquiring.idle_since = leases.env.now;
     let reply = Effect::Reply(call, Reply::Acquired(Box::new(outcome)));
     leases.env.out.push(reply);
 }

@@ -52,7 +52,6 @@ pub(super) fn hang_up(leases: &mut Leases, call: CallId) {
         let report = ClaimReport::HungUp(resource.clone(), owner, now.since(arrived));
         leases.env.out.report(report);
     }
-    leases.acquiring.idle_since = now;
     // The driver need not keep what it would have answered through.
     leases.env.out.push(Effect::Reply(call, Reply::Done));
     advance::run(leases, &resource);

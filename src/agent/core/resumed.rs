@@ -38,7 +38,6 @@ pub(super) fn recall(leases: &mut Leases, mut saved: SavedState) {
 
 /// Does what follows from the end of a resumption.
 pub(super) fn settle(leases: &mut Leases, resumption: Resumption) {
-    leases.own.idle_since = leases.env.now;
     leases.env.out.push(Effect::SomethingEnded);
     match resumption.end {
         ResumptionEnd::Continues(session, page) => {

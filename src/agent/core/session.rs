@@ -269,24 +269,26 @@ impl SessionMachine {
     }
 
     /// Does what is due.
-    pub(super) fn timer(&mut self, env: &mut Env) {
+    pub(super) fn timer(&mut self, is_idle: bool, env: &mut Env) {
         self.expire(env);
         match &mut self.state {
             State::Resuming(resuming) => resuming.timer(env),
             State::Beginning(begin) => begin.timer(env),
-            State::Live(live) if !self.is_stopped && live.is_due(env) => live.renew(env),
+            State::Live(live) if !self.is_stopped && live.is_due(is_idle, env.now) => {
+                live.renew(env);
+            }
             State::None | State::Live(_) => {}
         }
     }
 
     /// Returns whether it is due to be ended, because no lock has needed it for long: then it is
     /// ended instead of renewed.
-    pub(super) fn is_idle_end_due(&self, env: &Env) -> bool {
-        let (State::Live(live), Some(since)) = (&self.state, env.idle_since) else {
+    pub(super) fn is_idle_end_due(&self, idle_since: Moment, now: Moment) -> bool {
+        let State::Live(live) = &self.state else {
             return false;
         };
-        let is_idle = env.now.since(since) >= self.config.idle_after;
-        is_idle && self.needs.is_empty() && !self.is_stopped && live.is_due(env)
+        let is_unneeded = now.since(idle_since) >= self.config.idle_after && self.needs.is_empty();
+        is_unneeded && !self.is_stopped && live.is_due(true, now)
     }
 
     /// Returns when `timer` has something to do.

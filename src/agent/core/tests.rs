@@ -48,7 +48,6 @@ fn at(milliseconds: u64) -> Moment {
 struct Rig {
     core: Core,
     now: Moment,
-    idle_since: Option<Moment>,
     dice: Dice,
     effects: VecDeque<Effect>,
     last_call: u64,
@@ -77,7 +76,6 @@ impl Rig {
                 },
             }),
             now: at(1_000),
-            idle_since: None,
             dice: Dice(fastrand::Rng::with_seed(7)),
             effects: VecDeque::new(),
             last_call: 0,
@@ -112,7 +110,6 @@ impl Rig {
             now: self.now,
             wall: WallTime(0),
             rng: &mut self.dice,
-            idle_since: self.idle_since,
         };
         let result = step(&mut self.core, &mut cx);
         self.core.settle(&mut cx);
@@ -123,9 +120,8 @@ impl Rig {
         let waits = !self.core.ending.is_empty()
             || self.core.releases.len() > 0
             || self.core.acquiring.len() > 0;
-        let is_idle = self.idle_since.is_some();
         assert!(
-            !waits || self.core.poll_timeout(is_idle).is_some(),
+            !waits || self.core.poll_timeout().is_some(),
             "nothing would happen"
         );
         result
@@ -134,7 +130,7 @@ impl Rig {
     /// Feeds the timer. Afterwards nothing is due, or the driver would spin.
     fn timer(&mut self) {
         self.feed(Input::Timer);
-        let timeout = self.core.poll_timeout(self.idle_since.is_some());
+        let timeout = self.core.poll_timeout();
         assert!(
             timeout.is_none_or(|timeout| timeout > self.now),
             "{timeout:?}"
@@ -166,7 +162,7 @@ impl Rig {
     fn sleep_until_due(&mut self) {
         let before = self.effects.len();
         while self.effects.len() == before {
-            let timeout = self.core.poll_timeout(self.idle_since.is_some());
+            let timeout = self.core.poll_timeout();
             self.now = timeout.expect("something must be due").max(self.now);
             self.timer();
         }

@@ -59,7 +59,6 @@ const ORDER: &[(&str, &[&str])] = &[
             "requests",
             "resume_plan",
             "resumed",
-            "load",
         ],
     ),
     (

@@ -151,9 +151,8 @@ impl Live {
     }
 
     /// Returns whether the next attempt is due.
-    pub(super) fn is_due(&self, env: &Env) -> bool {
-        let due = self.due(env.idle_since.is_some());
-        due.is_some_and(|due| env.now >= due)
+    pub(super) fn is_due(&self, is_idle: bool, now: Moment) -> bool {
+        self.due(is_idle).is_some_and(|due| now >= due)
     }
 
     /// Renews soon, because a caller waits for it. After a failed attempt it is not at once.

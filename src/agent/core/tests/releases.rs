@@ -245,7 +245,7 @@ fn grants_of_a_lost_session_are_released_some_at_a_time() {
         assert!(rig.calls() <= 16, "after {n}");
     }
     assert_eq!(rig.calls(), 0);
-    assert_eq!(rig.core.poll_timeout(true), None);
+    assert_eq!(rig.core.poll_timeout(), None);
 }
 
 /// Looks for what a claim left, and answers the read with this lock; returns whether that is all.

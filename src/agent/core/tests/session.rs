@@ -217,7 +217,6 @@ fn renewal_whose_revision_leapt_ends_the_session() {
 #[test]
 fn caller_of_a_lost_session_gets_the_next() {
     let mut rig = Rig::with_session();
-    rig.idle_since = Some(rig.now);
     rig.sleep(Duration::from_secs(10));
     let call = rig.need(None);
     let (op, current, _) = rig.renewal();
@@ -251,7 +250,6 @@ fn doubted_session_is_renewed_after_the_attempt_in_flight() {
 #[test]
 fn callers_share_one_call_and_the_renewal_before_it() {
     let mut rig = Rig::with_session();
-    rig.idle_since = Some(rig.now);
     rig.sleep(Duration::from_secs(10));
     let calls: Vec<Resource> = (0..3).map(|_| rig.need(None)).collect();
     assert_eq!(rig.calls(), 1, "{:?}", rig.effects);
@@ -266,7 +264,6 @@ fn callers_share_one_call_and_the_renewal_before_it() {
 #[test]
 fn callers_are_refused_while_the_session_lives_on() {
     let mut rig = Rig::with_session();
-    rig.idle_since = Some(rig.now);
     rig.sleep(Duration::from_secs(8));
     let call = rig.need(None);
     let since = rig.now;
@@ -339,7 +336,6 @@ fn lost_session_is_revoked_only_after_its_last_promise() {
 #[test]
 fn stopped_agent_starts_no_renewal_and_waits_for_the_last() {
     let mut rig = Rig::with_session();
-    rig.idle_since = Some(rig.now);
     rig.sleep(Duration::from_secs(10));
     let waiting = rig.need(None);
     let (op, _, next) = rig.renewal();

@@ -151,9 +151,7 @@ fn is_at_rest(world: &World) -> bool {
             .any(|app| !matches!(app.phase, Phase::Idle));
         let process = node.process.as_ref();
         let is_idle = process.is_some_and(|process| {
-            process.calls.is_empty()
-                && load::load(&process.core) == 0
-                && !process.core.is_resuming()
+            process.calls.is_empty() && process.core.load() == 0 && !process.core.is_resuming()
         });
         node.down == Some(Return::Never) || (!waits && is_idle)
     })

@@ -1,5 +1,5 @@
 //! The negative controls: each broken part around the core must make the checker find a counterexample. A
-//! check that cannot fail shows nothing. Bugs inside the core are seeded (`tests/seeded-bugs.md`).
+//! check that cannot fail shows nothing. `make bugs` shows bugs inside the core.
 
 use super::check::{EXCLUSION, SERVED, SOUND, TOKENS, violates};
 use super::rules::{Budget, Bug, Return, Rules};

@@ -7,7 +7,6 @@ use super::text::fingerprint;
 use super::*;
 use crate::agent::core::backoff::Rng;
 use crate::agent::core::effect::CallId;
-use crate::agent::core::load::idle_since;
 use crate::agent::core::saved::SavedState;
 use crate::agent::journal::{past, record_of, worth_keeping};
 use crate::protocol::ids::LeaseId;
@@ -227,7 +226,7 @@ impl Node {
         let process = self.process.as_ref();
         process.is_some_and(|process| {
             let core = &process.core;
-            process.calls.is_empty() && idle_since(core).is_some() && !core.is_resuming()
+            process.calls.is_empty() && core.idle_since.is_some()
         }) && self.apps.iter().all(is_done)
     }
 
@@ -283,7 +282,6 @@ impl Node {
             now: local,
             wall: WallTime(0),
             rng: &mut self.names,
-            idle_since: idle_since(&process.core),
         };
         let result = step(&mut process.core, &mut cx);
         process.core.settle(&mut cx);
@@ -467,7 +465,7 @@ impl Node {
 
 impl Process {
     fn timeout(&self) -> Option<Moment> {
-        self.core.poll_timeout(idle_since(&self.core).is_some())
+        self.core.poll_timeout()
     }
 }
 

@@ -245,7 +245,6 @@ impl World {
             now,
             wall: WallTime(0),
             rng: &mut process.dice,
-            idle_since: load::idle_since(&process.state.core),
         };
         let result = step(&mut process.state.core, &mut cx);
         process.state.core.settle(&mut cx);
@@ -358,7 +357,6 @@ impl Process {
     }
 
     fn timeout(&self) -> Option<Moment> {
-        let core = &self.state.core;
-        core.poll_timeout(load::idle_since(core).is_some())
+        self.state.core.poll_timeout()
     }
 }

@@ -130,10 +130,9 @@ impl World {
                 return self.flaw(format!("pod {pod} is not there"));
             };
             let (state, core) = (&process.state, &process.state.core);
-            let is_idle = load::idle_since(core).is_some();
-            let is_at_rest = is_idle && !core.is_resuming() && core.ending.is_empty();
+            let is_at_rest = core.idle_since.is_some() && core.ending.is_empty();
             if !is_at_rest || !process.asked.is_empty() {
-                let (load, asked) = (load::load(core), process.asked.len());
+                let (load, asked) = (core.load(), process.asked.len());
                 return self.flaw(format!(
                     "pod {pod} has not come to rest: {load}, {asked} asked"
                 ));
