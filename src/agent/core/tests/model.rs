@@ -139,6 +139,38 @@ fn crashes_and_resumption() {
     holds("crashes", rules, &takes);
 }
 
+/// Processes that come back with a copy of their state file that does not know of the last leases.
+#[test]
+#[ignore = "walks through very many states: make model"]
+fn older_files() {
+    let rules = Rules {
+        clocks_differ: true,
+        returns: &[Return::WithOlderFile],
+        budget: Budget {
+            crashes: 1,
+            ..Budget::NONE
+        },
+        ..Rules::calm()
+    };
+    holds("older file", rules, &["Crash", "Restart"]);
+}
+
+/// Crashes, unanswered writes and take-over by a peer.
+#[test]
+#[ignore = "walks through very many states: make model"]
+fn peers_serve_all_waiters() {
+    let rules = Rules {
+        renewals: 0,
+        budget: Budget {
+            crashes: 1,
+            timeouts: 1,
+            ..LATE
+        },
+        ..Rules::calm()
+    };
+    holds("peers", rules, &["Crash", "TimeOut", "ApplyStray"]);
+}
+
 /// Three queued apps: hand-over, hanging up, a queue entry or a grant without a caller.
 #[test]
 #[ignore = "walks through very many states: make model"]
@@ -283,19 +315,41 @@ fn silent_watches() {
     holds("silent watches", rules, &["Timer"]);
 }
 
-/// A person deletes the lock object or forces a release: tokens rise all the same.
+/// A person deletes the lock object or forces a release, the operator deletes it, and a backup is restored:
+/// tokens rise all the same.
 #[test]
 #[ignore = "walks through very many states: make model"]
-fn people_who_interfere() {
+fn locks_that_are_deleted_forced_and_restored() {
     let rules = Rules {
+        renewals: 0,
         budget: Budget {
             lock_deletes: 1,
             forces: 1,
+            tidies: 1,
+            restores: 1,
             ..Budget::NONE
         },
         ..Rules::calm()
     };
-    holds("people", rules, &["DeleteLock", "ForceRelease"]);
+    let takes = ["DeleteLock", "ForceRelease", "TidyUp", "Restore"];
+    holds("tokens", rules, &takes);
+}
+
+/// A restore meets grants that serve one lease after another.
+#[test]
+#[ignore = "walks through very many states: make model"]
+fn warm_grants_over_a_restore() {
+    let rules = Rules {
+        keep: Duration::from_secs(30),
+        tries: 2,
+        renewals: 0,
+        budget: Budget {
+            restores: 1,
+            ..Budget::NONE
+        },
+        ..Rules::calm()
+    };
+    holds("warm over a restore", rules, &["Ask", "Restore"]);
 }
 
 /// A restore meets writes that are late.

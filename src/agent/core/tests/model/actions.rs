@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::node::{Flight, InFlight, Node, Phase, is_write, resource};
+use super::operator;
 use super::rules::{Return, Rules, TTL_SECONDS};
 use super::world::World;
 use super::*;
@@ -46,6 +47,8 @@ pub(super) enum Action {
     DeleteSession(SessionId),
     DeleteLock(usize),
     ForceRelease(usize),
+    /// The operator deletes a lock that is free.
+    TidyUp(usize),
     TakeBackup,
     Restore,
 }
@@ -172,7 +175,7 @@ impl World {
     }
 
     fn fault_actions(&self, number: usize, node: &Node, rules: &Rules, to: &mut Vec<Action>) {
-        if let Some(Return::WithFile | Return::WithoutFile) = node.down {
+        if let Some(Return::WithFile | Return::WithOlderFile | Return::WithoutFile) = node.down {
             to.push(Action::Restart(number));
         }
         let Some(process) = &node.process else { return };
@@ -240,6 +243,9 @@ impl World {
             }
             if self.left.forces > 0 && stored.value.grant.is_some() {
                 to.push(Action::ForceRelease(lock));
+            }
+            if self.left.tidies > 0 && operator::may_tidy_up(&self.store, &stored.value) {
+                to.push(Action::TidyUp(lock));
             }
         }
         if self.left.restores > 0 {

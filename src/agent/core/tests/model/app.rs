@@ -91,11 +91,8 @@ impl Node {
             Some(Err(LeaseError::Unknown)) if self.file.is_some() => {
                 received.push(Received::Flaw("a lease on file is unknown after a restart"));
             }
-            Some(Err(_)) => {
-                self.apps[lock].believes_until = None;
-                self.apps[lock].phase = Phase::Idle;
-                self.apps[lock].has_ended = true;
-            }
+            // Its app may not have asked: it believes in the lease for as long as it was told.
+            Some(Err(_)) => self.apps[lock].phase = Phase::Idle,
         }
     }
 

@@ -149,11 +149,7 @@ fn is_at_rest(world: &World) -> bool {
             .apps
             .iter()
             .any(|app| !matches!(app.phase, Phase::Idle));
-        let process = node.process.as_ref();
-        let is_idle = process.is_some_and(|process| {
-            process.calls.is_empty() && process.core.load() == 0 && !process.core.is_resuming()
-        });
-        node.down == Some(Return::Never) || (!waits && is_idle)
+        node.down == Some(Return::Never) || (!waits && node.has_nothing(&world.store))
     })
 }
 
@@ -167,7 +163,12 @@ pub(super) fn holds(name: &str, rules: Rules, kinds: &[&str]) {
         return replay(&model, &path);
     }
     let start = SystemClock.now();
-    let checker = model.checker().threads(2).spawn_bfs().join();
+    let checker = model
+        .checker()
+        .threads(2)
+        .finish_when(HasDiscoveries::Any)
+        .spawn_bfs()
+        .join();
     println!(
         "model {name}: {} distinct states, {} steps, depth {}, {:.1?}",
         checker.unique_state_count(),
@@ -175,11 +176,12 @@ pub(super) fn holds(name: &str, rules: Rules, kinds: &[&str]) {
         checker.max_depth(),
         SystemClock.now().since(start)
     );
-    for property in checker.discoveries().keys() {
-        println!("violated: {property}");
+    let discoveries = checker.discoveries();
+    let violated: Vec<_> = discoveries.keys().copied().collect();
+    for property in &violated {
         print_trace(&checker, property);
     }
-    assert!(checker.discoveries().is_empty(), "see the traces above");
+    assert!(violated.is_empty(), "violated: {}", violated.join(", "));
     let taken = checker.model().taken.lock().unwrap();
     assert!(checker.is_done(), "the states were not all checked");
     for kind in kinds {
@@ -223,6 +225,7 @@ fn print_trace(checker: &impl Checker<Checked>, property: &'static str) {
         .iter()
         .position(|world| Some(world) == first.as_ref());
     let mut indices = vec![begin.expect("a path begins at a beginning")];
+    println!("violated: {property}");
     for (world, action) in path.into_vec() {
         let Some(action) = action else { break };
         let mut actions = Vec::new();

@@ -8,6 +8,7 @@ use super::*;
 use crate::agent::core::backoff::Rng;
 use crate::agent::core::effect::CallId;
 use crate::agent::core::saved::SavedState;
+use crate::agent::core::tests::store::Store;
 use crate::agent::journal::{past, record_of, worth_keeping};
 use crate::protocol::ids::LeaseId;
 use crate::protocol::object::LockEvent;
@@ -218,16 +219,22 @@ impl Node {
         timeout.is_some_and(|timeout| timeout <= self.clock.at(now))
     }
 
-    /// Returns whether neither its apps nor its process, nor what the process left, can do anything more.
-    pub(super) fn is_done(&self) -> bool {
+    /// Returns whether neither its apps nor its process can do anything more.
+    pub(super) fn is_done(&self, store: &Store) -> bool {
         let is_done = |app: &App| {
             matches!(app.phase, Phase::Idle) && app.tries == 0 && app.believes_until.is_none()
         };
+        self.apps.iter().all(is_done) && self.has_nothing(store)
+    }
+
+    /// Returns whether its process has nothing left to do, and its session holds no lock.
+    pub(super) fn has_nothing(&self, store: &Store) -> bool {
         let process = self.process.as_ref();
         process.is_some_and(|process| {
-            let core = &process.core;
-            process.calls.is_empty() && core.idle_since.is_some()
-        }) && self.apps.iter().all(is_done)
+            let live = process.core.live();
+            let holds = live.is_some_and(|live| !store.held_by(live.id()).is_empty());
+            process.calls.is_empty() && process.core.idle_since.is_some() && !holds
+        })
     }
 
     /// Returns whether its apps or its process do something more without being asked.
@@ -248,8 +255,7 @@ impl Node {
     pub(super) fn forget(&mut self, now: Duration) {
         let now = self.clock.at(now);
         for app in &mut self.apps {
-            app.believes_until.take_if(|until| *until <= now);
-            app.has_ended = false;
+            app.has_ended = app.believes_until.take_if(|until| *until <= now).is_some();
         }
     }
 
@@ -429,8 +435,12 @@ impl Node {
         self.down = Some(way);
         self.is_paused = false;
         let process = self.process.take();
-        if way != Return::WithFile && self.file.is_some() {
-            self.file = Some(SavedState::default());
+        if let Some(file) = &mut self.file {
+            match way {
+                Return::WithFile => {}
+                Return::WithOlderFile => file.leases.clear(),
+                Return::WithoutFile | Return::Never => *file = SavedState::default(),
+            }
         }
         for app in &mut self.apps {
             if matches!(app.phase, Phase::Asking(..)) {
@@ -446,7 +456,7 @@ impl Node {
     pub(super) fn restart(&mut self, now: Duration, rules: &Rules) -> Vec<Received> {
         let way = self.down.take();
         self.process = Some(self.new_process(rules));
-        if way == Some(Return::WithoutFile) {
+        if matches!(way, Some(Return::WithOlderFile | Return::WithoutFile)) {
             // Its apps learn that from their next renewal.
             for app in &mut self.apps {
                 app.phase = Phase::Idle;

@@ -13,7 +13,7 @@ use crate::agent::core::tests::store::Store;
 use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::observed::{Observed, Sight, Verdict};
 use crate::protocol::session::{Claimant, Session};
-use crate::protocol::token::{Mint, Seen};
+use crate::protocol::token::{LEASES_PER_GRANT, Mint, Seen};
 
 #[derive(Clone, Debug)]
 pub(super) struct Operator {
@@ -137,6 +137,12 @@ pub(super) fn force_release(store: &mut Store, resource: &Resource) {
     if let Some(next) = next {
         store.write_lock(next);
     }
+}
+
+/// Returns whether the operator may delete a lock: the tokens of a new lock must be larger.
+pub(super) fn may_tidy_up(store: &Store, lock: &Lock) -> bool {
+    let last = u128::from(lock.token.get()) + u128::from(LEASES_PER_GRANT);
+    lock.grant.is_none() && last <= Revision(store.revision).scale()
 }
 
 fn mint(store: &Store) -> Mint {

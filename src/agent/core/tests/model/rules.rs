@@ -24,6 +24,8 @@ pub(super) struct Budget {
     pub(super) lock_deletes: u8,
     /// A person forces a release.
     pub(super) forces: u8,
+    /// The operator deletes a lock that is free.
+    pub(super) tidies: u8,
     /// A backup is restored with its revision raised.
     pub(super) restores: u8,
 }
@@ -39,6 +41,7 @@ impl Budget {
         session_deletes: 0,
         lock_deletes: 0,
         forces: 0,
+        tidies: 0,
         restores: 0,
     };
 }
@@ -47,6 +50,8 @@ impl Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Return {
     WithFile,
+    /// With a copy that does not know of the leases.
+    WithOlderFile,
     WithoutFile,
     Never,
 }
@@ -138,6 +143,7 @@ impl Rules {
 
     /// Returns whether a process may come back with its file.
     pub(super) fn has_files(&self) -> bool {
-        self.budget.crashes > 0 && self.returns.contains(&Return::WithFile)
+        let files = [Return::WithFile, Return::WithOlderFile];
+        self.budget.crashes > 0 && files.iter().any(|way| self.returns.contains(way))
     }
 }

@@ -158,7 +158,7 @@ impl World {
             self.strays.extend(left);
             return;
         }
-        if node.is_done() {
+        if node.is_done(&self.store) {
             let node = Arc::make_mut(&mut self.nodes[number]);
             node.crash(Return::Never);
         }
@@ -353,6 +353,10 @@ impl World {
             Action::DeleteLock(lock) => {
                 self.left.lock_deletes -= 1;
                 self.overridden[*lock] = true;
+                store.delete_lock(&resource(*lock));
+            }
+            Action::TidyUp(lock) => {
+                self.left.tidies -= 1;
                 store.delete_lock(&resource(*lock));
             }
             Action::ForceRelease(lock) => {
