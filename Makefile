@@ -97,8 +97,7 @@ chart-golden: helm ## Rewrites tests/golden/chart from the rendered chart
 	tests/chart/check.sh --regenerate
 
 .PHONY: model
-model: need-cargo ## The protocol and the agent's core model-checked to completion, and their negative controls
-	cargo test --locked --profile model --test model -- --nocapture --test-threads 1
+model: need-cargo ## The agent's core model-checked to completion, and negative controls
 	cargo test --locked --profile model --lib agent::core::tests::model:: -- --ignored --nocapture --test-threads 1
 
 .PHONY: sim

@@ -78,6 +78,8 @@ impl Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::session::KeepAlive;
+    use proptest::prelude::*;
     use std::time::Duration;
 
     fn at(seconds: u64) -> Moment {
@@ -134,5 +136,52 @@ mod tests {
             revoked.verdict(SessionTtl::clamped(120), at(1)),
             Verdict::Dead
         );
+    }
+
+    proptest! {
+        /// Renewals are sent, written and answered after any time; a challenger reads now and then. Whenever
+        /// it may revoke a version, a holder without a newer written renewal has stopped.
+        #[test]
+        fn a_holder_stops_before_any_challenger_may_revoke(
+            ttl in 3_u64..=120,
+            holder_rate in 1.0_f64..=1.05,
+            challenger_rate in 1.0_f64..=1.05,
+            renewals in prop::collection::vec((0.0_f64..1.0, 0.0_f64..2.0, 0.0_f64..2.0), 1..20),
+            reads in prop::collection::vec(0.0_f64..0.5, 0..20),
+        ) {
+            let ttl = SessionTtl::from_secs(ttl).unwrap();
+            let shares = |n: f64| n * ttl.get().as_secs_f64();
+            let local = |real: f64, rate: f64| Moment::since_boot(Duration::from_secs_f64(real * rate));
+            let real = |moment: Moment, rate: f64| moment.elapsed_since_boot().as_secs_f64() / rate;
+            let mut now = 0.0;
+            let mut keep = KeepAlive::begun(local(now, holder_rate), ttl);
+            let mut observed = None;
+            let mut reads = reads.into_iter();
+            for (version, (wait, to_store, to_reader)) in (1..).zip(renewals) {
+                let sent = now + shares(wait);
+                if !keep.is_valid(local(sent, holder_rate)) {
+                    break;
+                }
+                let written = sent + shares(to_store);
+                keep.confirm(local(sent, holder_rate));
+                let sight = Sight::Version(Revision(version));
+                let mut seen_at = written + shares(to_reader);
+                let received = local(seen_at, challenger_rate);
+                let mut seen = Observed::join(observed, sight, received);
+                // Reading the same version again restarts nothing.
+                for gap in reads.by_ref().take(2) {
+                    seen_at += shares(gap);
+                    seen = Observed::join(Some(seen), sight, local(seen_at, challenger_rate));
+                }
+                observed = Some(seen);
+                let Verdict::MayLive { until } = seen.verdict(ttl, received) else {
+                    return Err(TestCaseError::fail("judged at once"));
+                };
+                prop_assert_eq!(seen.verdict(ttl, until), Verdict::MayRevoke(Revision(version)));
+                let stops = real(keep.valid_until(), holder_rate);
+                prop_assert!(stops < real(until, challenger_rate), "{stops} {until:?}");
+                now = sent;
+            }
+        }
     }
 }

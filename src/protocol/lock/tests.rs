@@ -1,6 +1,7 @@
 //! The transitions of a lock, one fact per test, and the invariants after any sequence of them.
 
 mod ownership;
+mod tokens;
 
 use super::*;
 use crate::protocol::election::is_election;

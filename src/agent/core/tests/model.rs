@@ -2,7 +2,7 @@
 //!
 //! Apps, clocks, the network, crashes and people are a world around two or three cores. Each test is one
 //! world and walks through all of its states; a test that never took one of the steps it names fails.
-//! `tests/model/README.md` says what the model assumes, and how to read a failure.
+//! `tests/model.md` says what the model assumes, and how to read a failure.
 
 mod actions;
 mod app;
