@@ -215,7 +215,7 @@ impl Agent {
                 waiters: state.core.acquiring.waiting(),
                 streams: state.streams.open,
                 kept: state.core.own.warm_len(),
-                has_journal: state.journal.is_some(),
+                has_journal: state.journal.is_on(),
             }
         };
         self.0.metrics.set_gauges(&gauges);

@@ -215,7 +215,7 @@ impl Agent {
                     agent.feed(Input::Answer(op, answer));
                 });
             }
-            Effect::Persist(record) => state.persist(record),
+            Effect::Persist(record) => state.journal.persist(&state.core, record),
             Effect::Watch(WatchCommand::Open(id, session, after)) => {
                 let closed = CancellationToken::new();
                 state.watch = Some(closed.clone().drop_guard());

@@ -24,8 +24,10 @@ use tokio::sync::Notify;
 
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
+use crate::store::Stored;
 
 use super::core::answers;
 use super::core::held::Held;
@@ -33,7 +35,7 @@ use super::{Agent, HolderView, QueryError, TooManyStreams};
 pub use campaign::Campaign;
 pub use events::{ElectionEvent, ElectionEvents};
 use interest::Interest;
-use seen::Seen;
+use seen::SeenElections;
 
 /// The shortest time that readers are told of, where the session has it.
 const SHORTEST_TOLD: Duration = Duration::from_secs(1);
@@ -48,7 +50,7 @@ pub(super) struct Elections {
     /// What apps asked, about those of them that need an app.
     interests: BTreeMap<Resource, Interest>,
     /// What the store said.
-    seen: BTreeMap<Resource, Seen>,
+    seen: SeenElections,
 }
 
 /// An election as this agent sees it.
@@ -94,8 +96,20 @@ impl Elections {
     /// Records that a lease of an election's lock began or ended at this moment: who led before is no
     /// news any more.
     pub(super) fn record_change(&mut self, resource: &Resource, at: Moment) {
-        self.forget_seen(resource, at);
+        self.seen.forget(resource, at);
         self.wake_streams();
+    }
+
+    /// Records a lock that was read, by a read that was sent at this moment; if it is an election's.
+    pub(super) fn record_read(
+        &mut self,
+        resource: &Resource,
+        asked_at: Moment,
+        read: Option<&Stored<Lock>>,
+    ) {
+        if self.seen.record_read(resource, asked_at, read) {
+            self.wake_streams();
+        }
     }
 
     /// Lets the streams look at what is true now.

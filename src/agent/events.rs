@@ -18,10 +18,10 @@ use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
+use super::core::Core;
 use super::core::history::End;
 pub use super::core::stream::Request;
 use super::core::stream::{Cursor, Event, Next, Over, Status};
-use super::state::State;
 use super::{AcquireError, Agent, HolderView, LeaseError, LeaseView, TooManyStreams};
 
 /// Something that an app is told.
@@ -266,7 +266,7 @@ impl LeaseEvents {
                 return None;
             }
             return Some(Status {
-                over: Some(state.over(&self.lease)),
+                over: Some(over(&state.core, &self.lease)),
                 is_stopping,
                 asked: None,
                 risk_at: None,
@@ -292,14 +292,12 @@ impl LeaseEvents {
     }
 }
 
-impl State {
-    /// How a lease has ended, as its streams report it.
-    fn over(&self, lease: &LeaseId) -> Over {
-        match self.core.history.end(lease) {
-            _ if self.core.own.was_stopped(lease) => Over::Lost(Loss::AgentStopping),
-            Some(End::Lost(loss)) => Over::Lost(loss),
-            // Its app ended it, or that is so long ago that it is not known any more.
-            Some(End::Released | End::Releasing) | None => Over::Released,
-        }
+/// How a lease has ended, as its streams report it.
+fn over(core: &Core, lease: &LeaseId) -> Over {
+    match core.history.end(lease) {
+        _ if core.own.was_stopped(lease) => Over::Lost(Loss::AgentStopping),
+        Some(End::Lost(loss)) => Over::Lost(loss),
+        // Its app ended it, or that is so long ago that it is not known any more.
+        Some(End::Released | End::Releasing) | None => Over::Released,
     }
 }

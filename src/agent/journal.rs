@@ -6,7 +6,7 @@
 //! journal never says less than what anybody was told. A journal that takes no record is given up and
 //! made void: one with gaps in it would lie.
 //!
-//! It is written anew from the state, before a record is added. What that record says may be in the state
+//! It is written anew from the core, before a record is added. What that record says may be in the core
 //! already, and is then written twice; the end of a lease then comes without its beginning.
 
 pub(super) mod past;
@@ -22,7 +22,6 @@ use super::core::Core;
 use super::core::effect::Record as Wanted;
 use super::core::history::End;
 use super::core::own::Own;
-use super::state::State;
 use record::{EndedRecord, Identity, LeaseRecord, Record, TtlRecord};
 
 /// The journal is written anew when it has this many bytes more than twice what is worth keeping.
@@ -142,48 +141,83 @@ fn limit_of(journal: &dyn Journal) -> u64 {
     journal.bytes() * 2 + GARBAGE_BYTES
 }
 
-impl State {
-    /// Writes a record, if there is a journal. It is there when this returns, or there is no
-    /// journal any more.
-    fn write(&mut self, make: impl FnOnce(&Self) -> Option<Record>) {
-        if self.journal.is_none() {
+/// Writes what must be on file, if there is a journal, until that takes no record.
+#[derive(Default)]
+pub(super) struct Recorder(Option<Writer>);
+
+impl Recorder {
+    /// Returns one that goes on with this journal.
+    pub(super) const fn with(writer: Writer) -> Self {
+        Self(Some(writer))
+    }
+
+    /// Writes what the core wants to be on file, before anything that follows from it is answered. It is
+    /// there when this returns, or there is no journal any more.
+    pub(super) fn persist(&mut self, core: &Core, record: Wanted) {
+        match record {
+            Wanted::Compaction => self.shorten(core),
+            Wanted::Replacement => self.begin(core),
+            record => self.write(core, record),
+        }
+    }
+
+    /// Returns whether a process after this one could go on with the leases.
+    pub(super) const fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Nothing is left that a process after this one could go on with.
+    pub(super) fn close(&mut self) {
+        if let Some(mut writer) = self.0.take()
+            && let Err(error) = writer.journal.void()
+        {
+            tracing::warn!(%error, "removing unused state file failed");
+        }
+    }
+
+    fn write(&mut self, core: &Core, record: Wanted) {
+        if self.0.is_none() {
             return;
         }
-        let Some(record) = make(self) else { return };
+        let Some(record) = record_of(core, record) else {
+            return;
+        };
         // What is not resumed yet is in the journal alone.
-        if !self.core.is_resuming() {
-            self.compact_journal();
+        if !core.is_resuming() {
+            self.compact(core);
         }
-        let Some(writer) = &mut self.journal else {
+        let Some(writer) = &mut self.0 else {
             return;
         };
         let bytes = record.to_bytes();
         if let Err(error) = bytes.and_then(|bytes| writer.journal.append(&bytes)) {
-            self.give_up_journal(&error);
+            self.give_up(&error);
         }
     }
 
     /// Writes the journal anew, with what is worth keeping and nothing of what is in it.
-    fn begin_journal(&mut self) {
-        if let Err(error) = self.try_begin_journal() {
-            self.give_up_journal(&error);
+    fn begin(&mut self, core: &Core) {
+        if let Some(writer) = &mut self.0
+            && let Err(error) = writer.begin(worth_keeping(core))
+        {
+            self.give_up(&error);
         }
     }
 
     /// Writes the journal anew once most of it is about what is over.
-    fn compact_journal(&mut self) {
-        let journal = self.journal.as_ref();
+    fn compact(&mut self, core: &Core) {
+        let journal = self.0.as_ref();
         if journal.is_some_and(|writer| writer.journal.bytes() > writer.limit) {
-            self.shorten_journal();
+            self.shorten(core);
         }
     }
 
     /// Writes the journal anew. Where that fails, what is in it is true all the same.
-    fn shorten_journal(&mut self) {
-        let begun = self.try_begin_journal();
-        let Some(writer) = &mut self.journal else {
+    fn shorten(&mut self, core: &Core) {
+        let Some(writer) = &mut self.0 else {
             return;
         };
+        let begun = writer.begin(worth_keeping(core));
         let was_short = std::mem::replace(&mut writer.is_short, begun.is_err());
         if let (Err(error), false) = (begun, was_short) {
             tracing::warn!(
@@ -193,17 +227,8 @@ impl State {
         }
     }
 
-    fn try_begin_journal(&mut self) -> io::Result<()> {
-        let Some(mut writer) = self.journal.take() else {
-            return Ok(());
-        };
-        let begun = writer.begin(worth_keeping(&self.core));
-        self.journal = Some(writer);
-        begun
-    }
-
-    fn give_up_journal(&mut self, error: &io::Error) {
-        let Some(mut writer) = self.journal.take() else {
+    fn give_up(&mut self, error: &io::Error) {
+        let Some(mut writer) = self.0.take() else {
             return;
         };
         tracing::warn!(
@@ -212,24 +237,6 @@ impl State {
         );
         if let Err(error) = writer.journal.void() {
             tracing::error!(%error, "removing stale state file failed");
-        }
-    }
-
-    /// Nothing is left that a process after this one could go on with.
-    pub(super) fn close_journal(&mut self) {
-        if let Some(mut writer) = self.journal.take()
-            && let Err(error) = writer.journal.void()
-        {
-            tracing::warn!(%error, "removing unused state file failed");
-        }
-    }
-
-    /// Writes what the core wants to be on file, before anything that follows from it is answered.
-    pub(super) fn persist(&mut self, record: Wanted) {
-        match record {
-            Wanted::Compaction => self.shorten_journal(),
-            Wanted::Replacement => self.begin_journal(),
-            record => self.write(|state| record_of(&state.core, record)),
         }
     }
 }

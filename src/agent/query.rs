@@ -11,8 +11,7 @@ use crate::store::{StoreError, Stored, within};
 
 use super::core::reply::holder_view;
 use super::core::session::Live;
-use super::core::{SeenAtSend, observed};
-use super::state::State;
+use super::core::{Core, SeenAtSend, observed};
 use super::{Agent, CALL_LIMIT, LockPage, LockView, QueryError, Verified};
 
 /// How many pages of the store one call reads in search of the first match.
@@ -64,8 +63,9 @@ impl Agent {
                 .iter()
                 .filter(|lock| lock.value.resource.as_str().starts_with(prefix));
             let state = self.state();
-            page.locks
-                .extend(matching.map(|stored| lock_view(stored, state.waiting_for(&stored.value))));
+            page.locks.extend(
+                matching.map(|stored| lock_view(stored, waiting_for(&state.core, &stored.value))),
+            );
             drop(state);
             page.unreadable.extend(read.unreadable);
             page.next = read.next;
@@ -158,12 +158,10 @@ impl Agent {
     }
 }
 
-impl State {
-    /// How many wait for a lock, as far as is known here.
-    fn waiting_for(&self, lock: &Lock) -> usize {
-        let own = self.session().map(Live::key);
-        self.core.acquiring.waiting_for(lock, own.as_ref())
-    }
+/// How many wait for a lock, as far as is known here.
+fn waiting_for(core: &Core, lock: &Lock) -> usize {
+    let own = core.live().map(Live::key);
+    core.acquiring.waiting_for(lock, own.as_ref())
 }
 
 fn lock_view(stored: &Stored<Lock>, queue_length: usize) -> LockView {

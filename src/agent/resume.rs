@@ -10,7 +10,7 @@ use crate::store::{LockStore, SessionStore};
 use super::core::saved::SavedState;
 use super::driver::state_discarded;
 use super::journal::past::{self, Discarded};
-use super::journal::{Memory, Writer};
+use super::journal::{Memory, Recorder, Writer};
 use super::{Agent, Config, OnTerm};
 
 /// How long an agent that stops without delay waits for what it may have to release.
@@ -43,7 +43,7 @@ impl Agent {
             Err(discarded) => self.discard(discarded, &mut writer),
         };
         self.with_state(|state| {
-            state.journal = Some(writer);
+            state.journal = Recorder::with(writer);
             self.step(state, |core, cx| core.recall(cx, saved));
         });
     }
@@ -97,7 +97,7 @@ impl Agent {
     pub(super) fn forget_for_good(&self) {
         let mut state = self.state();
         if !state.core.is_resuming() {
-            state.close_journal();
+            state.journal.close();
         }
     }
 }

@@ -14,7 +14,7 @@ use super::core::effect::CallId;
 use super::core::session::Live;
 use super::election::Elections;
 use super::events::Streams;
-use super::journal::Writer;
+use super::journal::Recorder;
 
 /// Everything the agent remembers.
 pub(super) struct State {
@@ -27,7 +27,7 @@ pub(super) struct State {
     /// Closes the watch that is open.
     pub(super) watch: Option<DropGuard>,
     /// Where what a restarted agent must know is written; none where nobody asked for that.
-    pub(super) journal: Option<Writer>,
+    pub(super) journal: Recorder,
     /// When the timer wakes next.
     pub(super) next_timer: Moment,
     /// The agent has stopped and left promised leases to their session.
@@ -46,7 +46,7 @@ impl State {
             replies: BTreeMap::new(),
             last_call: 0,
             watch: None,
-            journal: None,
+            journal: Recorder::default(),
             next_timer: Moment::default(),
             has_left: false,
             streams: Streams::default(),

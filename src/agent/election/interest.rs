@@ -79,7 +79,13 @@ impl Agent {
 
     async fn follow_interest(self, election: ElectionName) {
         let resource = election.resource();
-        let Some(mut lasts) = self.state().interest_in(resource) else {
+        let lasts = self
+            .state()
+            .elections
+            .interests
+            .get(resource)
+            .map(|interest| interest.lasts.subscribe());
+        let Some(mut lasts) = lasts else {
             return;
         };
         while !self.0.stop.is_cancelled() {
@@ -92,7 +98,7 @@ impl Agent {
             let ttl = self.0.config.session_ttl.get();
             let ended = self.with_state(|state| {
                 // Read under the mutex: each question comes before this or after.
-                let ended = state.end_interest(resource, self.now(), ttl);
+                let ended = end_interest(state, resource, self.now(), ttl);
                 if let Ok((_, Some(lease))) = &ended {
                     // In the same step: a question at the same moment either keeps the lead or gets
                     // "follower".
@@ -117,37 +123,30 @@ impl Agent {
     }
 }
 
-impl State {
-    fn interest_in(&self, resource: &Resource) -> Option<watch::Receiver<bool>> {
-        let interest = self.elections.interests.get(resource)?;
-        Some(interest.lasts.subscribe())
+/// Ends the interest in an election after two TTLs without a question. Returns when the last question
+/// came, and the lead's lease, which is to be closed.
+///
+/// # Errors
+/// When the interest may end, if it is too early.
+fn end_interest(
+    state: &State,
+    resource: &Resource,
+    now: Moment,
+    ttl: Duration,
+) -> Result<(Moment, Option<LeaseId>), Moment> {
+    let held = state.core.own.held(resource);
+    let lead = held.filter(|held| held.life == Life::Campaign);
+    let Some(interest) = state.elections.interests.get(resource) else {
+        return Ok((now, None));
+    };
+    let asked_at = interest.asked_at;
+    let asked_until = asked_at.after(ttl * TTLS);
+    // Calls that name the lease are questions as well.
+    let told_until = lead.map(|lead| lead.lease.told_until().after(ttl));
+    let ends_at = told_until.map_or(asked_until, |told| told.max(asked_until));
+    if now < ends_at {
+        return Err(ends_at);
     }
-
-    /// Ends the interest in an election after two TTLs without a question. Returns when the last question
-    /// came, and the lead's lease, which is to be closed.
-    ///
-    /// # Errors
-    /// When the interest may end, if it is too early.
-    fn end_interest(
-        &mut self,
-        resource: &Resource,
-        now: Moment,
-        ttl: Duration,
-    ) -> Result<(Moment, Option<LeaseId>), Moment> {
-        let held = self.core.own.held(resource);
-        let lead = held.filter(|held| held.life == Life::Campaign);
-        let Some(interest) = self.elections.interests.get(resource) else {
-            return Ok((now, None));
-        };
-        let asked_at = interest.asked_at;
-        let asked_until = asked_at.after(ttl * TTLS);
-        // Calls that name the lease are questions as well.
-        let told_until = lead.map(|lead| lead.lease.told_until().after(ttl));
-        let ends_at = told_until.map_or(asked_until, |told| told.max(asked_until));
-        if now < ends_at {
-            return Err(ends_at);
-        }
-        interest.lasts.send_replace(false);
-        Ok((asked_at, lead.map(|lead| lead.lease.id.clone())))
-    }
+    interest.lasts.send_replace(false);
+    Ok((asked_at, lead.map(|lead| lead.lease.id.clone())))
 }

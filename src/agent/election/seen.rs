@@ -4,6 +4,7 @@
 //! Each read of an election's lock is noted, whoever made it. Invariant: an age counts from before
 //! the read was sent, so nothing is called newer than it is.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ const KNOWN_MAX: usize = 1_000;
 
 /// What is known of an election from the store.
 #[derive(Default)]
-pub(super) struct Seen {
+struct Seen {
     /// Before the read was sent; and what it found. None before the first answer.
     found: Option<(Moment, Found)>,
     /// A read that was sent before this says nothing: the lead changed here since.
@@ -72,6 +73,59 @@ impl Found {
             _ => None,
         };
         leader(self) == leader(other)
+    }
+}
+
+/// What the store said of each election.
+#[derive(Default)]
+pub(super) struct SeenElections(BTreeMap<Resource, Seen>);
+
+impl SeenElections {
+    /// Records a lock that was read, by a read that was sent at this moment; if it is an election's.
+    /// Returns whether another one leads.
+    pub(super) fn record_read(
+        &mut self,
+        resource: &Resource,
+        asked_at: Moment,
+        read: Option<&Stored<Lock>>,
+    ) -> bool {
+        if !is_election(resource) {
+            return false;
+        }
+        let found = read.map_or(Found::Nothing, |stored| Found::of(&stored.value));
+        let seen = self.of_mut(resource);
+        seen.failed_at = None;
+        let before = seen.found.as_ref();
+        let is_old = before.is_some_and(|(as_of, _)| *as_of > asked_at);
+        if is_old || asked_at < seen.changed_at {
+            return false;
+        }
+        let is_news = before.is_none_or(|(_, before)| !before.names_the_leader_of(&found));
+        seen.found = Some((asked_at, found));
+        is_news
+    }
+
+    /// The lead of this agent began or ended at this moment: what the store said before is of a
+    /// leader before.
+    pub(super) fn forget(&mut self, resource: &Resource, at: Moment) {
+        let seen = self.of_mut(resource);
+        seen.found = None;
+        seen.changed_at = at;
+    }
+
+    fn of(&self, resource: &Resource) -> Option<&Seen> {
+        self.0.get(resource)
+    }
+
+    fn of_mut(&mut self, resource: &Resource) -> &mut Seen {
+        if self.0.len() >= KNOWN_MAX && !self.0.contains_key(resource) {
+            let as_of = |seen: &Seen| seen.found.as_ref().map(|(as_of, _)| *as_of);
+            let oldest = self.0.iter().min_by_key(|(_, seen)| as_of(seen));
+            if let Some(oldest) = oldest.map(|(resource, _)| resource.clone()) {
+                self.0.remove(&oldest);
+            }
+        }
+        self.0.entry(resource.clone()).or_default()
     }
 }
 
@@ -132,7 +186,7 @@ impl Agent {
     fn is_seen_within(&self, resource: &Resource, longest: Duration) -> bool {
         let now = self.now();
         let state = self.state();
-        let seen = state.elections.seen.get(resource);
+        let seen = state.elections.seen.of(resource);
         let found = seen.and_then(|seen| seen.found.as_ref());
         found.is_some_and(|(as_of, _)| now.since(*as_of) < longest)
     }
@@ -149,7 +203,7 @@ impl Agent {
 
     fn asking(&self, resource: &Resource) -> Arc<tokio::sync::Mutex<()>> {
         let mut state = self.state();
-        let seen = state.elections.seen_mut(resource);
+        let seen = state.elections.seen.of_mut(resource);
         seen.asking.clone()
     }
 
@@ -161,7 +215,7 @@ impl Agent {
         let resource = election.resource();
         let now = self.now();
         let state = self.state();
-        let (as_of, found) = state.elections.seen.get(resource)?.found.as_ref()?;
+        let (as_of, found) = state.elections.seen.of(resource)?.found.as_ref()?;
         let age = now.since(*as_of);
         if age >= longest {
             return None;
@@ -185,14 +239,14 @@ impl Agent {
     fn was_unanswered_just_now(&self, resource: &Resource) -> bool {
         let now = self.now();
         let state = self.state();
-        let seen = state.elections.seen.get(resource);
+        let seen = state.elections.seen.of(resource);
         let failed_at = seen.and_then(|seen| seen.failed_at);
         failed_at.is_some_and(|at| now.since(at) < FRESH_FOR)
     }
 
     fn note_unanswered(&self, resource: &Resource) {
         let now = self.now();
-        self.state().elections.seen_mut(resource).failed_at = Some(now);
+        self.state().elections.seen.of_mut(resource).failed_at = Some(now);
     }
 }
 
@@ -203,50 +257,4 @@ fn not_known(error: Option<StoreError>) -> ElectionError {
         StoreError::Unavailable(words.into())
     });
     QueryError::from(error).into()
-}
-
-impl super::Elections {
-    /// Records a lock that was read, by a read that was sent at this moment; if it is an election's.
-    pub(in crate::agent) fn record_read(
-        &mut self,
-        resource: &Resource,
-        asked_at: Moment,
-        read: Option<&Stored<Lock>>,
-    ) {
-        if !is_election(resource) {
-            return;
-        }
-        let found = read.map_or(Found::Nothing, |stored| Found::of(&stored.value));
-        let seen = self.seen_mut(resource);
-        seen.failed_at = None;
-        let before = seen.found.as_ref();
-        let is_old = before.is_some_and(|(as_of, _)| *as_of > asked_at);
-        if is_old || asked_at < seen.changed_at {
-            return;
-        }
-        let is_news = before.is_none_or(|(_, before)| !before.names_the_leader_of(&found));
-        seen.found = Some((asked_at, found));
-        if is_news {
-            self.changed.notify_waiters();
-        }
-    }
-
-    /// The lead of this agent began or ended at this moment: what the store said before is of a
-    /// leader before.
-    pub(super) fn forget_seen(&mut self, resource: &Resource, at: Moment) {
-        let seen = self.seen_mut(resource);
-        seen.found = None;
-        seen.changed_at = at;
-    }
-
-    fn seen_mut(&mut self, resource: &Resource) -> &mut Seen {
-        if self.seen.len() >= KNOWN_MAX && !self.seen.contains_key(resource) {
-            let as_of = |seen: &Seen| seen.found.as_ref().map(|(as_of, _)| *as_of);
-            let oldest = self.seen.iter().min_by_key(|(_, seen)| as_of(seen));
-            if let Some(oldest) = oldest.map(|(resource, _)| resource.clone()) {
-                self.seen.remove(&oldest);
-            }
-        }
-        self.seen.entry(resource.clone()).or_default()
-    }
 }

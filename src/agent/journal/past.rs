@@ -99,13 +99,13 @@ pub(in crate::agent) fn finish(
 pub(in crate::agent) fn take(saved: &mut SavedState, record: Record) -> Result<(), String> {
     match record {
         Record::Agent(_) => return Err("it says whose it is twice".into()),
-        Record::Session(session) => saved.add_session(session.into()),
+        Record::Session(session) => saved.add_session(session.read()),
         Record::SessionOver => saved.end_session(),
-        Record::Lease(lease) => saved.add_lease((*lease).try_into()?),
+        Record::Lease(lease) => saved.add_lease(lease.read()?),
         Record::Ttl(change) => {
-            saved.change_life(&LeaseId::from(change.lease), change.life.into());
+            saved.change_life(&LeaseId::from(change.lease), change.life.read());
         }
-        Record::Ended(ended) => saved.end(ended.into()),
+        Record::Ended(ended) => saved.end(ended.read()),
         Record::Unheard(request) => {
             if let Some(request) = request.key() {
                 saved.forget_request(&request);

@@ -88,12 +88,13 @@ impl From<SavedSession> for SessionRecord {
     }
 }
 
-impl From<SessionRecord> for SavedSession {
-    fn from(record: SessionRecord) -> Self {
-        Self {
-            id: record.id.into(),
-            version: Revision(record.version),
-            valid_until: Moment::since_boot(Duration::from_nanos(record.valid_until_ns)),
+impl SessionRecord {
+    /// Returns the session as it was.
+    pub(in crate::agent) fn read(self) -> SavedSession {
+        SavedSession {
+            id: self.id.into(),
+            version: Revision(self.version),
+            valid_until: Moment::since_boot(Duration::from_nanos(self.valid_until_ns)),
         }
     }
 }
@@ -118,14 +119,15 @@ impl From<Life> for LifeRecord {
     }
 }
 
-impl From<LifeRecord> for Life {
-    fn from(life: LifeRecord) -> Self {
-        match life {
-            LifeRecord::TtlMs(ms) => Self::Ttl(Duration::from_millis(ms)),
-            LifeRecord::MaxHoldMs(ms) => Self::Connection {
+impl LifeRecord {
+    /// Returns what kept the lease alive.
+    pub(in crate::agent) const fn read(self) -> Life {
+        match self {
+            Self::TtlMs(ms) => Life::Ttl(Duration::from_millis(ms)),
+            Self::MaxHoldMs(ms) => Life::Connection {
                 max_hold: Duration::from_millis(ms),
             },
-            LifeRecord::Campaign => Self::Campaign,
+            Self::Campaign => Life::Campaign,
         }
     }
 }
@@ -174,25 +176,25 @@ impl LeaseRecord {
             request_id,
         }
     }
-}
 
-impl TryFrom<LeaseRecord> for SavedLease {
-    type Error = String;
-
-    fn try_from(record: LeaseRecord) -> Result<Self, String> {
-        let resource = Resource::parse(&record.resource);
-        Ok(Self {
-            id: record.id.into(),
-            grant: record.grant.into(),
-            token: Token::from_raw(record.token),
+    /// Returns the lease as its app knew it.
+    ///
+    /// # Errors
+    /// When this version takes the resource for none.
+    pub(in crate::agent) fn read(self) -> Result<SavedLease, String> {
+        let resource = Resource::parse(&self.resource);
+        Ok(SavedLease {
+            id: self.id.into(),
+            grant: self.grant.into(),
+            token: Token::from_raw(self.token),
             resource: resource.map_err(|_| "a lease without a resource")?,
-            owner: record.owner.into(),
-            life: record.life.into(),
-            requested: record.asked.map(Life::from),
-            keep: Duration::from_millis(record.keep_ms),
-            metadata: record.metadata,
-            acquired_at: WallTime(record.acquired_at_us),
-            request_id: record.request_id,
+            owner: self.owner.into(),
+            life: self.life.read(),
+            requested: self.asked.map(LifeRecord::read),
+            keep: Duration::from_millis(self.keep_ms),
+            metadata: self.metadata,
+            acquired_at: WallTime(self.acquired_at_us),
+            request_id: self.request_id,
         })
     }
 }
@@ -279,19 +281,20 @@ impl From<&EndedLease> for EndedRecord {
     }
 }
 
-impl From<EndedRecord> for EndedLease {
-    fn from(record: EndedRecord) -> Self {
-        let end = match &record.lost {
-            None if record.gives_back || record.held_back => End::Releasing,
+impl EndedRecord {
+    /// Returns how the lease has ended.
+    pub(in crate::agent) fn read(self) -> EndedLease {
+        let end = match &self.lost {
+            None if self.gives_back || self.held_back => End::Releasing,
             None => End::Released,
             // A reason that this version does not know is the restart's.
             Some(reason) => End::Lost(Loss::parse(reason).unwrap_or(Loss::AgentRestarted)),
         };
-        Self {
-            lease: record.lease.into(),
+        EndedLease {
+            lease: self.lease.into(),
             end,
-            may_release: record.gives_back,
-            request: record.request.and_then(|request| request.key()),
+            may_release: self.gives_back,
+            request: self.request.and_then(|request| request.key()),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::agent::Acquired;
 use crate::agent::journal::past::{self, Discarded};
 use crate::agent::journal::record::Identity;
-use crate::agent::journal::{Journal, Past, Writer};
+use crate::agent::journal::{Journal, Past, Recorder, Writer};
 use crate::agent::state::State;
 use crate::protocol::ids::{GrantId, LeaseId};
 
@@ -164,7 +164,7 @@ impl World {
                 Past::Records(records)
             };
             let saved = past::read(&past, &identity, ttl, now);
-            state.journal = Some(Writer::behind(Box::new(disk), identity));
+            state.journal = Recorder::with(Writer::behind(Box::new(disk), identity));
             saved.unwrap_or_else(|Discarded { reason, .. }| panic!("{reason}"))
         });
         let seed = self.rng.u64(..);
@@ -284,7 +284,8 @@ impl World {
             }
             Effect::Persist(record) => {
                 if let Some(process) = &mut self.pods[pod].process {
-                    process.state.persist(record);
+                    let state = &mut process.state;
+                    state.journal.persist(&state.core, record);
                 }
             }
             Effect::Watch(command) => self.watch(pod, command),
