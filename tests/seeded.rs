@@ -30,6 +30,8 @@ const MODEL: &str = "model";
 const WORLDS_TEST: &str = "invariants_hold_in_every_world";
 const WORLDS: &str = "SIM_SEEDS";
 const FLAW: &str = "SIM_FLAW";
+/// The variable by which a test of the model takes one path.
+const REPLAY: &str = "REPLAY";
 /// How often a test is polled until it counts as hanging, after ten minutes. Most tests finish
 /// immediately.
 const LOOKS: usize = 30_000;
@@ -108,7 +110,7 @@ fn run<'a>(
     command
         .args(["--exact", "--include-ignored", "--test-threads", "2"])
         .args(tests);
-    for variable in [VARIABLE, WORLDS, FLAW] {
+    for variable in [VARIABLE, WORLDS, FLAW, REPLAY] {
         command.env_remove(variable);
     }
     command.envs(environment);

@@ -105,7 +105,8 @@ pub(super) struct Core {
     pub(super) own: Own,
     /// What callers want.
     pub(super) acquiring: Acquiring,
-    /// Since when nothing needs the session.
+    /// Since when there is no lease, warm grant, caller or release, as of the last [`Core::settle`].
+    /// `None` while there is one, and while an earlier process' leases are resumed.
     idle_since: Option<Moment>,
     /// Locks whose callers may have something to do.
     changed: BTreeSet<Resource>,

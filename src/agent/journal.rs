@@ -6,7 +6,7 @@
 //! journal never says less than what anybody was told. A journal that takes no record is given up and
 //! made void: one with gaps in it would lie.
 //!
-//! It is written anew from the core, before a record is added. What that record says may be in the core
+//! It is rewritten from the core, before a record is added. What that record says may be in the core
 //! already, and is then written twice; the end of a lease then comes without its beginning.
 
 pub(super) mod past;
@@ -146,7 +146,7 @@ fn limit_of(journal: &dyn Journal) -> u64 {
 pub(super) struct Recorder(Option<Writer>);
 
 impl Recorder {
-    /// Returns one that goes on with this journal.
+    /// Returns a recorder that continues this journal.
     pub(super) const fn with(writer: Writer) -> Self {
         Self(Some(writer))
     }
@@ -161,12 +161,12 @@ impl Recorder {
         }
     }
 
-    /// Returns whether a process after this one could go on with the leases.
+    /// Returns whether a later process could continue the leases.
     pub(super) const fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Nothing is left that a process after this one could go on with.
+    /// Nothing is left that a later process could continue.
     pub(super) fn close(&mut self) {
         if let Some(mut writer) = self.0.take()
             && let Err(error) = writer.journal.void()

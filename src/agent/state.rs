@@ -26,7 +26,7 @@ pub(super) struct State {
     pub(super) last_call: u64,
     /// Closes the watch that is open.
     pub(super) watch: Option<DropGuard>,
-    /// Where what a restarted agent must know is written; none where nobody asked for that.
+    /// Where what a restarted agent must know is written. Without a state file it records nothing.
     pub(super) journal: Recorder,
     /// When the timer wakes next.
     pub(super) next_timer: Moment,

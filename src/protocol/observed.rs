@@ -139,6 +139,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
         /// Renewals are sent, written and answered after any time; a challenger reads now and then. Whenever
         /// it may revoke a version, a holder without a newer written renewal has stopped.
         #[test]

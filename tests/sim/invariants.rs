@@ -1,5 +1,6 @@
 //! The invariants, checked after every step on real events: each write that the store applied, each
-//! belief of an app, each write that the fenced resource accepted. They are those of the model.
+//! belief of an app, each write that the fenced resource accepted. The model, too, has those about
+//! beliefs and tokens.
 //!
 //! No agent's internal state is read: only its answers to apps count.
 

@@ -48,6 +48,8 @@ fn at(milliseconds: u64) -> Moment {
 struct Rig {
     core: Core,
     now: Moment,
+    /// Whether nothing needs the session. Otherwise a lease does that the core does not have.
+    is_idle: bool,
     dice: Dice,
     effects: VecDeque<Effect>,
     last_call: u64,
@@ -76,6 +78,7 @@ impl Rig {
                 },
             }),
             now: at(1_000),
+            is_idle: false,
             dice: Dice(fastrand::Rng::with_seed(7)),
             effects: VecDeque::new(),
             last_call: 0,
@@ -113,6 +116,9 @@ impl Rig {
         };
         let result = step(&mut self.core, &mut cx);
         self.core.settle(&mut cx);
+        if !self.is_idle {
+            self.core.idle_since = None;
+        }
         while let Some(effect) = self.core.poll_effect() {
             self.effects.push_back(effect);
         }
@@ -135,6 +141,12 @@ impl Rig {
             timeout.is_none_or(|timeout| timeout > self.now),
             "{timeout:?}"
         );
+    }
+
+    /// Nothing needs the session any more.
+    fn become_idle(&mut self) {
+        self.is_idle = true;
+        self.with(|_, _| ());
     }
 
     /// Lets a claim need the session.

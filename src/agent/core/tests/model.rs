@@ -139,7 +139,7 @@ fn crashes_and_resumption() {
     holds("crashes", rules, &takes);
 }
 
-/// Processes that come back with a copy of their state file that does not know of the last leases.
+/// Processes that come back with a copy of their state file that does not know of their leases.
 #[test]
 #[ignore = "walks through very many states: make model"]
 fn older_files() {

@@ -217,6 +217,7 @@ fn renewal_whose_revision_leapt_ends_the_session() {
 #[test]
 fn caller_of_a_lost_session_gets_the_next() {
     let mut rig = Rig::with_session();
+    rig.become_idle();
     rig.sleep(Duration::from_secs(10));
     let call = rig.need(None);
     let (op, current, _) = rig.renewal();
@@ -250,6 +251,7 @@ fn doubted_session_is_renewed_after_the_attempt_in_flight() {
 #[test]
 fn callers_share_one_call_and_the_renewal_before_it() {
     let mut rig = Rig::with_session();
+    rig.become_idle();
     rig.sleep(Duration::from_secs(10));
     let calls: Vec<Resource> = (0..3).map(|_| rig.need(None)).collect();
     assert_eq!(rig.calls(), 1, "{:?}", rig.effects);
@@ -264,6 +266,7 @@ fn callers_share_one_call_and_the_renewal_before_it() {
 #[test]
 fn callers_are_refused_while_the_session_lives_on() {
     let mut rig = Rig::with_session();
+    rig.become_idle();
     rig.sleep(Duration::from_secs(8));
     let call = rig.need(None);
     let since = rig.now;
@@ -336,6 +339,7 @@ fn lost_session_is_revoked_only_after_its_last_promise() {
 #[test]
 fn stopped_agent_starts_no_renewal_and_waits_for_the_last() {
     let mut rig = Rig::with_session();
+    rig.become_idle();
     rig.sleep(Duration::from_secs(10));
     let waiting = rig.need(None);
     let (op, _, next) = rig.renewal();
@@ -400,4 +404,45 @@ fn session_created_before_a_restore_is_not_used_after_it() {
     assert_ne!(after.id, before.id);
     rig.answer(create, written(after, 2_000_000_002));
     assert!(rig.core.live().is_some());
+}
+
+/// Renews until the core wants something else, and returns how often.
+fn renewals_until_idle_end(rig: &mut Rig) -> u64 {
+    let is_over = |effect: &Effect| matches!(effect, Effect::Report(Report::IdleSessionEnded(_)));
+    for count in 0.. {
+        rig.sleep_until_due();
+        if rig.effects.iter().any(is_over) {
+            return count;
+        }
+        let (op, _, next) = rig.renewal();
+        rig.answer(op, written(next, 12 + count));
+        rig.effects.clear();
+    }
+    unreachable!()
+}
+
+#[test]
+fn session_ends_when_nothing_has_needed_it_for_long() {
+    let mut rig = Rig::with_session();
+    let begun = rig.now;
+    for count in 0..200 {
+        rig.sleep_until_due();
+        let (op, _, next) = rig.renewal();
+        rig.answer(op, written(next, 12 + count));
+        rig.effects.clear();
+    }
+    let needed = rig.now;
+    assert!(
+        needed.since(begun) < Duration::from_secs(200 * 5),
+        "a third of the TTL"
+    );
+    assert!(
+        needed.since(begun) > Duration::from_secs(600),
+        "it never counted as idle"
+    );
+    rig.become_idle();
+    let renewals = renewals_until_idle_end(&mut rig);
+    let idle = rig.now.since(needed);
+    assert!((600..615).contains(&idle.as_secs()), "{idle:?}");
+    assert!(renewals < 600 / 5, "{renewals}: less often than before");
 }

@@ -244,7 +244,7 @@ fn tokens_rise_over(steps: &[Step], scale: Scale, floor: u64) -> Result<(), Test
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn tokens_rise_over_every_sequence_of_counted_writes(
