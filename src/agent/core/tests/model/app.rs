@@ -91,7 +91,7 @@ impl Node {
             Some(Err(LeaseError::Unknown)) if self.file.is_some() => {
                 received.push(Received::Flaw("a lease on file is unknown after a restart"));
             }
-            // Its app may not have asked: it believes in the lease for as long as it was told.
+            // An app that has not renewed yet believes in the lease until its last answer's validity ends.
             Some(Err(_)) => self.apps[lock].phase = Phase::Idle,
         }
     }
