@@ -5,14 +5,16 @@
 //! outcome it does not know without reading first, and never believes in a lease that the clock
 //! has ended, whatever its timers did.
 //!
-//! One std mutex guards the state and is never held over an await.
+//! This file is what callers see. The core decides, the driver executes, and the other modules wait for
+//! what comes of that.
 
 mod acquire;
+mod api;
+mod config;
 mod core;
 mod driver;
 mod election;
 mod events;
-mod faults;
 mod hold;
 mod journal;
 mod leases;
@@ -22,122 +24,41 @@ mod query;
 mod resume;
 mod state;
 mod stop;
-mod types;
+mod streams;
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio::sync::watch;
 
-pub use election::{Campaign, ElectionError, ElectionEvent, ElectionEvents, ElectionView, Lead};
+pub use api::{
+    AcquireError, AcquireRequest, Acquired, ElectionError, ElectionView, HolderView, Lead,
+    LeaseError, LeaseView, Life, LockPage, LockView, QueryError, Released, TooManyStreams,
+    Verified,
+};
+pub use config::{Config, OnTerm};
+pub use election::campaign::Campaign;
+pub use election::events::{ElectionEvent, ElectionEvents};
 pub use events::{EventsError, LeaseEvent, LeaseEvents, Request};
 pub use hold::Hold;
 pub use journal::{Journal, Memory, Past};
 pub use metrics::Metrics;
-pub use types::{
-    AcquireError, AcquireRequest, Acquired, HolderView, LeaseError, LeaseView, Life, LockPage,
-    LockView, QueryError, Released, TooManyStreams, Verified,
-};
 
-use self::core::acquiring::AcquireConfig;
-use self::core::effect::Input;
-use self::core::session::SessionConfig;
-use self::core::{CALL_LIMIT, Core, CoreConfig};
+use self::core::answers;
 use crate::clock::Clock;
-use crate::pause::Pause;
+use crate::protocol::election::ElectionName;
+use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::lease::Loss;
 use crate::protocol::session::PodRef;
-use crate::protocol::time::{Moment, SessionTtl};
-use crate::random::Random;
-use crate::store::{LockStore, SessionStore};
+use crate::protocol::time::Moment;
+use crate::protocol::token::Token;
+use crate::store::{LockStore, SessionStore, StoreError};
+use driver::Driver;
 use metrics::Gauges;
-use state::State;
-
-/// What an agent is told at its start.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The pod (or process) that it speaks for.
-    pub pod: PodRef,
-    /// The TTL of its sessions.
-    pub session_ttl: SessionTtl,
-    /// Added to every token base; the same in the whole installation.
-    pub token_floor: u64,
-    /// Whether it takes over expired sessions' locks, where the admission policies allow that. Otherwise only
-    /// the operator does, and the agent reads no other pod's session.
-    pub takes_over: bool,
-    /// How many leases it serves at once.
-    pub max_leases: usize,
-    /// How many callers wait at once.
-    pub max_waiting: usize,
-    /// How many streams of events are open at once.
-    pub max_streams: usize,
-    /// After how long without a lease the session is ended.
-    pub idle_after: Duration,
-    /// Resource prefixes with a contention metric of their own, at most 50.
-    pub metrics_prefixes: BTreeSet<String>,
-    /// Where names and jitter come from.
-    pub random: Random,
-    /// What stops all its tasks, in a simulation; a call's own is its caller's to hold.
-    pub pause: Option<Pause>,
-}
-
-impl Config {
-    /// The defaults for a pod: a TTL of 15 s, no floor, take-overs, 10,000 leases, 512 callers that
-    /// wait, 512 streams of events, 10 idle minutes.
-    #[must_use]
-    pub fn new(pod: PodRef) -> Self {
-        Self {
-            pod,
-            session_ttl: SessionTtl::clamped(15),
-            token_floor: 0,
-            takes_over: true,
-            max_leases: 10_000,
-            max_waiting: 512,
-            max_streams: 512,
-            idle_after: Duration::from_secs(600),
-            metrics_prefixes: BTreeSet::new(),
-            random: Random::system(),
-            pause: None,
-        }
-    }
-}
-
-/// What becomes of held leases when the agent is told to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnTerm {
-    /// Wait until each was released or its promise has passed.
-    Wait,
-    /// Release at once what no app was promised, and leave promised leases to their session: for the
-    /// agent's next process, or for others once the pod has ended or the session has expired.
-    ReleaseNow,
-    /// Release everything at once: the caller knows that the apps have ended.
-    AppsEnded,
-}
 
 /// The agent. Cloning gives another handle to the same one.
 #[derive(Clone)]
-pub struct Agent(Arc<Shared>);
-
-struct Shared {
-    config: Config,
-    locks: Arc<dyn LockStore>,
-    sessions: Arc<dyn SessionStore>,
-    clock: Arc<dyn Clock>,
-    metrics: Metrics,
-    state: Mutex<State>,
-    /// Wakes the timer when the core's next moment may be nearer than the one it sleeps for.
-    deadlines_changed: tokio::sync::Notify,
-    /// Notified when a lease, a claim or a release ended.
-    something_ended: tokio::sync::Notify,
-    /// Told when streams of events have something to say that no timer tells them of.
-    streams_changed: tokio::sync::Notify,
-    /// Told when more is known of a lock that callers wait for.
-    outlook_changed: tokio::sync::Notify,
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
+pub struct Agent(Driver);
 
 impl Agent {
     /// Makes an agent. It asks nothing of the stores before the first acquire. Must be called
@@ -149,45 +70,28 @@ impl Agent {
         sessions: Arc<dyn SessionStore>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let core = Core::new(CoreConfig {
-            session: SessionConfig {
-                pod: config.pod.clone(),
-                ttl: config.session_ttl,
-                idle_after: config.idle_after,
-            },
-            token_floor: config.token_floor,
-            acquire: AcquireConfig {
-                takes_over: config.takes_over,
-                max_leases: config.max_leases,
-                max_waiting: config.max_waiting,
-            },
-        });
-        let agent = Self(Arc::new(Shared {
-            metrics: Metrics::new(&config.metrics_prefixes),
-            config,
-            locks,
-            sessions,
-            clock,
-            state: Mutex::new(State::new(core)),
-            deadlines_changed: tokio::sync::Notify::new(),
-            something_ended: tokio::sync::Notify::new(),
-            streams_changed: tokio::sync::Notify::new(),
-            outlook_changed: tokio::sync::Notify::new(),
-            tasks: TaskTracker::new(),
-            stop: CancellationToken::new(),
-        }));
-        agent.spawn_timer();
+        Self(Driver::new(config, locks, sessions, clock))
+    }
+
+    /// Returns an agent that continues what the process before it did, as far as it may, and writes down
+    /// what the process after it must know. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn with_memory(
+        config: Config,
+        locks: Arc<dyn LockStore>,
+        sessions: Arc<dyn SessionStore>,
+        clock: Arc<dyn Clock>,
+        memory: Memory,
+    ) -> Self {
+        let agent = Self::new(config, locks, sessions, clock);
+        resume::recall(&agent.0, memory);
         agent
     }
 
     /// The local clock. Take the arrival of a request from here, before its body is read.
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.0.clock.now()
-    }
-
-    fn random(&self) -> &Random {
-        &self.0.config.random
+        self.0.now()
     }
 
     /// The pod that the agent speaks for.
@@ -207,13 +111,13 @@ impl Agent {
     pub fn metrics(&self) -> &Metrics {
         let now = self.now();
         let gauges = {
-            let state = self.state();
+            let state = self.0.state();
             let remaining = state.session().map(|live| live.remaining(now));
             Gauges {
                 session_remaining: remaining.unwrap_or_default(),
                 leases: state.core.own.len(),
                 waiters: state.core.acquiring.waiting(),
-                streams: state.streams.open,
+                streams: self.0.streams.open(),
                 kept: state.core.own.warm_len(),
                 has_journal: state.journal.is_on(),
             }
@@ -222,72 +126,181 @@ impl Agent {
         &self.0.metrics
     }
 
+    /// Takes a lock: one try, or as long as the request waits. `arrived` is when it came in.
+    ///
+    /// # Errors
+    /// [`AcquireError`]; nothing is held through this request then.
+    pub async fn acquire(
+        &self,
+        request: AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Acquired, AcquireError> {
+        acquire::acquire(&self.0, request, arrived).await
+    }
+
+    /// Takes a lock for a connection, however long that waits for it: the lock is released when
+    /// the answer is dropped. It comes when it is known whether the lock is had or waited for.
+    ///
+    /// # Errors
+    /// [`AcquireError`] when neither can be; nothing is held through this request then.
+    pub async fn hold(
+        &self,
+        request: AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Hold, AcquireError> {
+        Hold::open(&self.0, request, arrived).await
+    }
+
+    /// Renews a lease: the app lives, and is told how long it may go on. With `ttl` the app's own
+    /// TTL changes; one that a connection holds has none. While the agent is stopping, no deadline moves any more.
+    ///
+    /// # Errors
+    /// [`LeaseError`] when the lease is unknown, released or lost.
+    pub fn renew(
+        &self,
+        lease: &LeaseId,
+        ttl: Option<Duration>,
+        arrived: Moment,
+    ) -> Result<LeaseView, LeaseError> {
+        self.0
+            .with_leases(|leases| answers::renew(leases, lease, ttl, arrived))
+    }
+
+    /// What a lease has left. Asking is no sign of the app's life.
+    ///
+    /// # Errors
+    /// [`LeaseError`] when the lease is unknown, released or lost.
+    pub fn lease(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
+        self.0
+            .with_leases(|leases| answers::read(leases, lease, arrived))
+    }
+
+    /// Ends a lease at its app's word.
+    ///
+    /// # Errors
+    /// [`LeaseError`] when the lease is unknown or was lost before, also when the store says so
+    /// only now. Releasing twice is no error.
+    pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
+        leases::release(&self.0, lease).await
+    }
+
+    /// Loses a lease before the deadline that its app was told, as when a person ended its grant. It
+    /// happens only because somebody asked for it: `leasehold dev --fault-api`.
+    ///
+    /// # Errors
+    /// [`LeaseError`] when there is no such lease (any more).
+    pub fn lose(&self, lease: &LeaseId) -> Result<(), LeaseError> {
+        self.lease(lease, self.now())?;
+        self.0
+            .with_leases(|leases| leases.lose(lease, Loss::GrantGone));
+        Ok(())
+    }
+
+    /// Why a lease is over, as it may be told: where that is being looked up, when it is known.
+    pub async fn explained(&self, lease: &LeaseId, error: LeaseError) -> LeaseError {
+        leases::explained(&self.0, lease, error).await
+    }
+
+    /// The events of a lease. They are no sign of its app's life, and it does not end with them.
+    ///
+    /// # Errors
+    /// [`EventsError`] when there is no such lease, or no room for a stream.
+    pub fn events(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseEvents, EventsError> {
+        LeaseEvents::open(&self.0, lease, arrived)
+    }
+
+    /// Who leads an election: this agent, until a deadline of its own, or whom the store named.
+    ///
+    /// # Errors
+    /// [`ElectionError`] when there is no such election, or nothing is known and the store cannot
+    /// be asked.
+    pub async fn election(
+        &self,
+        election: &ElectionName,
+        arrived: Moment,
+    ) -> Result<ElectionView, ElectionError> {
+        election::current::current(&self.0, election, arrived).await
+    }
+
+    /// Whether this agent leads an election, by its own deadline.
+    #[must_use]
+    pub fn leads(&self, election: &ElectionName) -> bool {
+        election::lead::lead(&self.0, election, self.now()).is_some()
+    }
+
+    /// Answers when who leads an election may have changed here. Deadlines pass without a word.
+    pub async fn elections_changed(&self) {
+        let changed = self.0.state().elections.changed.clone();
+        changed.notified().await;
+    }
+
+    /// The events of an election, the first of them at once.
+    ///
+    /// # Errors
+    /// [`ElectionError`] as for one question, or when there is no room for a stream.
+    pub async fn election_events(
+        &self,
+        election: &ElectionName,
+        arrived: Moment,
+    ) -> Result<ElectionEvents, ElectionError> {
+        ElectionEvents::open(&self.0, election, arrived).await
+    }
+
+    /// Runs for an election from now on, until the agent stops.
+    pub fn run_for(&self, campaign: Campaign) {
+        self.run_for_while(campaign, watch::channel(true).1);
+    }
+
+    /// The same, but only while `fit` says so: it takes no lead before, and gives it up after.
+    pub fn run_for_while(&self, campaign: Campaign, fit: watch::Receiver<bool>) {
+        election::campaign::run_for_while(&self.0, campaign, fit);
+    }
+
+    /// Runs for an election while an app asks about it.
+    pub fn run_for_while_asked(&self, campaign: Campaign) {
+        election::campaign::run_for_while_asked(&self.0, campaign);
+    }
+
+    /// The namespace's locks whose resource starts with `prefix`. A page may be short, even
+    /// empty, although more follow: the store is asked for at most ten pages of `limit`.
+    ///
+    /// # Errors
+    /// [`QueryError`] when the store cannot be asked or has lost writes.
+    pub async fn locks(
+        &self,
+        prefix: &str,
+        limit: u32,
+        next: Option<&str>,
+    ) -> Result<LockPage, QueryError> {
+        query::locks(&self.0, prefix, limit, next).await
+    }
+
+    /// Whether a fencing token is the current one of a resource, as the store says now.
+    ///
+    /// # Errors
+    /// [`QueryError`] when it cannot be known.
+    pub async fn verify(&self, resource: &Resource, token: Token) -> Result<Verified, QueryError> {
+        query::verify(&self.0, resource, token).await
+    }
+
+    /// Takes a look at the session of every holder. Writes nothing for those that it has not
+    /// looked at before.
+    ///
+    /// # Errors
+    /// What the store says; nothing is lost by it but time.
+    pub async fn observe_holders(&self) -> Result<(), StoreError> {
+        observe::observe_holders(&self.0).await
+    }
+
     /// Whether the agent takes new leases; a local fact that an outage of the store leaves alone.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.state().is_draining()
+        self.0.state().is_draining()
     }
 
     /// Stops: no new leases, then ends the held ones as `on_term` says. The session ends too, and what
     /// is on file, unless promised leases are left to them.
     pub async fn shut_down(&self, on_term: OnTerm) {
-        self.drain();
-        self.resume_before_the_end(on_term).await;
-        // What waits for an old promise is known only now.
-        if on_term == OnTerm::AppsEnded {
-            self.with_core(Core::release_held_back);
-        }
-        // Nobody comes back for them.
-        self.with_core(|core, cx| core.leases(cx).release_all_warm());
-        if on_term == OnTerm::Wait {
-            self.wait_for_leases_to_end().await;
-        }
-        self.release_at_the_end(on_term).await;
-        if on_term == OnTerm::ReleaseNow && self.leave_promised() {
-            self.stop_renewing().await;
-        } else {
-            self.request(Input::EndSession).await;
-            self.forget_for_good();
-            self.0.stop.cancel();
-        }
-        self.0.tasks.close();
-    }
-
-    /// Whether it has stopped and left promised leases to their session.
-    fn has_left(&self) -> bool {
-        self.state().has_left
-    }
-
-    /// Refuses new leases from now on.
-    fn drain(&self) {
-        self.feed(Input::Drain);
-        {
-            let state = self.state();
-            state.elections.wake_streams();
-        }
-        self.0.streams_changed.notify_waiters();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A poisoned state is still guarded by the clock: every belief has a deadline in it.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sleeps until a moment on the agent's clock. The timer may be late (a machine that slept)
-    /// or early; whoever wakes looks at the clock again.
-    async fn sleep_until(&self, moment: Moment) {
-        tokio::time::sleep(moment.since(self.now())).await;
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_joined(task);
-    }
-
-    /// The one place where tasks of the agent begin.
-    fn spawn_joined(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-        match &self.0.config.pause {
-            None => self.0.tasks.spawn(task),
-            Some(pause) => self.0.tasks.spawn(pause.hold(task)),
-        }
+        stop::shut_down(&self.0, on_term).await;
     }
 }

@@ -6,20 +6,26 @@
 
 mod report;
 
+use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use crate::clock::Clock;
 use crate::protocol::ids::SessionId;
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, StoreWentBack};
 use crate::random::Random;
-use crate::store::{StoreError, within};
+use crate::store::{LockStore, SessionStore, StoreError, within};
 
-use super::Agent;
-use super::acquire::Answered;
+use super::api::Acquired;
+use super::config::Config;
 use super::core::backoff::{Rng, pause};
 use super::core::effect::{
     Answer, CallId, Effect, Input, Reply, StoreCall, WatchCommand, WatchId, WatchInput,
@@ -27,7 +33,9 @@ use super::core::effect::{
 use super::core::leases::Leases;
 use super::core::report::Report;
 use super::core::{CALL_LIMIT, Core, Cx, SeenAtSend};
+use super::metrics::Metrics;
 use super::state::State;
+use super::streams::Streams;
 use report::report;
 pub(super) use report::state_discarded;
 
@@ -41,8 +49,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 struct After {
     /// What is logged and counted.
     reports: Vec<Report>,
-    /// Answers that nobody receives. Dropping one tells the core.
-    unreceived: Vec<Answered>,
+    /// Answers that nobody receives.
+    undelivered: Vec<Reply>,
 }
 
 impl Rng for Random {
@@ -55,7 +63,108 @@ impl Rng for Random {
     }
 }
 
-impl Agent {
+/// What drives the core. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub(super) struct Driver(Arc<Shared>);
+
+/// What its handles share.
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) locks: Arc<dyn LockStore>,
+    pub(super) sessions: Arc<dyn SessionStore>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Metrics,
+    state: Mutex<State>,
+    /// The streams of events that are open.
+    pub(super) streams: Streams,
+    /// Wakes the timer when the core's next moment may be nearer than the one it sleeps for.
+    deadlines_changed: Notify,
+    /// Notified when a lease, a claim or a release ended.
+    pub(super) something_ended: Notify,
+    /// Told when streams of events have something to say that no timer tells them of.
+    pub(super) streams_changed: Notify,
+    /// Told when more is known of a lock that callers wait for.
+    pub(super) outlook_changed: Notify,
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+}
+
+impl Deref for Driver {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Driver {
+    /// Starts to drive a core that knows nothing yet. Must be called inside a tokio runtime.
+    pub(super) fn new(
+        config: Config,
+        locks: Arc<dyn LockStore>,
+        sessions: Arc<dyn SessionStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let driver = Self(Arc::new(Shared {
+            metrics: Metrics::new(&config.metrics_prefixes),
+            state: Mutex::new(State::new(Core::new(config.core()))),
+            streams: Streams::new(config.max_streams),
+            config,
+            locks,
+            sessions,
+            clock,
+            deadlines_changed: Notify::new(),
+            something_ended: Notify::new(),
+            streams_changed: Notify::new(),
+            outlook_changed: Notify::new(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }));
+        driver.spawn_timer();
+        driver
+    }
+
+    /// The local clock.
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// What is remembered. The guard must not be held over an await.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // A poisoned state is still guarded by the clock: every belief has a deadline in it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it has stopped and left promised leases to their session.
+    pub(super) fn has_left(&self) -> bool {
+        self.state().has_left
+    }
+
+    /// How often a stream says that all is well. A little more often than every third of the TTL:
+    /// timers are late.
+    pub(super) fn heartbeat_interval(&self) -> Duration {
+        self.config.session_ttl.get() * 3 / 10
+    }
+
+    /// Sleeps until a moment on the agent's clock. The timer may be late (a machine that slept)
+    /// or early; whoever wakes looks at the clock again.
+    pub(super) async fn sleep_until(&self, moment: Moment) {
+        tokio::time::sleep(moment.since(self.now())).await;
+    }
+
+    /// Starts a task, which ends with the agent.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_joined(task);
+    }
+
+    /// The one place where tasks of the agent begin.
+    fn spawn_joined(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        match &self.config.pause {
+            None => self.tasks.spawn(task),
+            Some(pause) => self.tasks.spawn(pause.hold(task)),
+        }
+    }
+
     /// Feeds an input to the core.
     pub(super) fn feed(&self, input: Input) {
         self.with_core(|core, cx| core.handle(cx, input));
@@ -65,21 +174,21 @@ impl Agent {
     pub(super) async fn request(&self, input: impl FnOnce(CallId) -> Input) -> Option<Reply> {
         let (call, receiver) = self.state().expect_reply();
         self.feed(input(call));
-        receiver.await.ok()?.take()
+        receiver.await.ok()
     }
 
     /// Returns a random pause after so many failed attempts.
     pub(super) fn pause_after(&self, failures: u32, longest: Duration) -> Duration {
-        pause(&mut self.random().clone(), failures, longest)
+        pause(&mut self.config.random.clone(), failures, longest)
     }
 
     /// Waits until a moment, or the agent's end.
     pub(super) async fn until_or_stop(&self, until: Moment) {
         // Timers only wake.
-        while self.now() < until && !self.0.stop.is_cancelled() {
+        while self.now() < until && !self.stop.is_cancelled() {
             tokio::select! {
                 biased;
-                () = self.0.stop.cancelled() => {}
+                () = self.stop.cancelled() => {}
                 () = self.sleep_until(until) => {}
             }
         }
@@ -110,9 +219,25 @@ impl Agent {
             result
         };
         for what in &after.reports {
-            report(what, &self.0.metrics);
+            report(what, &self.metrics);
+        }
+        for reply in after.undelivered {
+            self.undelivered(reply);
         }
         result
+    }
+
+    /// No client received an answer: tells the core of its lease.
+    pub(super) fn undelivered(&self, reply: Reply) {
+        if let Reply::Acquired(outcome) = reply
+            && let Ok(Acquired::Granted {
+                lease,
+                replayed: false,
+            }) = *outcome
+            && !self.has_left()
+        {
+            self.feed(Input::Undelivered(lease.lease));
+        }
     }
 
     /// Runs a step about leases, and executes its effects.
@@ -120,18 +245,18 @@ impl Agent {
         self.with_core(|core, cx| step(&mut core.leases(cx)))
     }
 
-    /// Runs a step of the core, within [`Agent::with_state`].
+    /// Runs a step of the core, within [`Driver::with_state`].
     pub(super) fn step<T>(
         &self,
         state: &mut State,
         step: impl FnOnce(&mut Core, &mut Cx) -> T,
     ) -> T {
-        let mut random = self.random().clone();
+        let mut random = self.config.random.clone();
         // Read under the mutex, so that all steps are in the order of their times.
         let now = self.now();
         let mut cx = Cx {
             now,
-            wall: self.0.clock.wall(),
+            wall: self.clock.wall(),
             rng: &mut random,
         };
         let result = step(&mut state.core, &mut cx);
@@ -146,18 +271,18 @@ impl Agent {
         }
         let timeout = state.core.poll_timeout();
         if timeout.is_some_and(|timeout| timeout < state.next_timer) {
-            self.0.deadlines_changed.notify_one();
+            self.deadlines_changed.notify_one();
         }
     }
 
     /// Feeds the core's timer when it is due.
     pub(super) fn spawn_timer(&self) {
-        let agent = self.clone();
-        self.spawn_supervised("the timer", move || agent.clone().keep_time());
+        let driver = self.clone();
+        self.spawn_supervised("the timer", move || driver.clone().keep_time());
     }
 
     async fn keep_time(self) {
-        while !self.0.stop.is_cancelled() {
+        while !self.stop.is_cancelled() {
             // Nothing needs to wake this task while it is awake: it asks the core before it sleeps.
             self.state().next_timer = Moment::default();
             self.feed(Input::Timer);
@@ -169,8 +294,8 @@ impl Agent {
             };
             tokio::select! {
                 biased;
-                () = self.0.stop.cancelled() => {}
-                () = self.0.deadlines_changed.notified() => {}
+                () = self.stop.cancelled() => {}
+                () = self.deadlines_changed.notified() => {}
                 () = self.sleep_until(next.min(self.now().after(LONGEST_SLEEP))) => {}
             }
         }
@@ -184,9 +309,9 @@ impl Agent {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let agent = self.clone();
+        let driver = self.clone();
         self.spawn(async move {
-            while let Err(error) = agent.spawn_joined(task()).await {
+            while let Err(error) = driver.spawn_joined(task()).await {
                 tracing::error!(%error, task = name, "task failed; restarting");
                 tokio::time::sleep(RESTART_PAUSE).await;
             }
@@ -201,18 +326,18 @@ impl Agent {
                 limit,
                 not_after,
             } => {
-                let agent = self.clone();
+                let driver = self.clone();
                 self.spawn(async move {
-                    let answer = if not_after.is_some_and(|moment| agent.now() >= moment) {
+                    let answer = if not_after.is_some_and(|moment| driver.now() >= moment) {
                         Answer::Failed(StoreError::Unavailable("it came too late".into()))
                     } else {
                         // A port that panics gives no answer.
-                        let call = AssertUnwindSafe(agent.call(call, limit)).catch_unwind();
+                        let call = AssertUnwindSafe(driver.call(call, limit)).catch_unwind();
                         call.await.unwrap_or_else(|_panic| {
                             Answer::Failed(StoreError::Ambiguous("the call panicked".into()))
                         })
                     };
-                    agent.feed(Input::Answer(op, answer));
+                    driver.feed(Input::Answer(op, answer));
                 });
             }
             Effect::Persist(record) => state.journal.persist(&state.core, record),
@@ -224,15 +349,15 @@ impl Agent {
             Effect::Watch(WatchCommand::Close) => state.watch = None,
             Effect::Reply(call, reply) => {
                 if let Some(waiting) = state.replies.remove(&call)
-                    && let Err(unreceived) = waiting.send(Answered::new(self, reply))
+                    && let Err(undelivered) = waiting.send(reply)
                 {
-                    after.unreceived.push(unreceived);
+                    after.undelivered.push(undelivered);
                 }
             }
-            Effect::WakeStreams => self.0.streams_changed.notify_waiters(),
-            Effect::SomethingEnded => self.0.something_ended.notify_waiters(),
-            Effect::OutlookChanged => self.0.outlook_changed.notify_waiters(),
-            Effect::LeaseOver(lease) => state.streams.wake(&lease),
+            Effect::WakeStreams => self.streams_changed.notify_waiters(),
+            Effect::SomethingEnded => self.something_ended.notify_waiters(),
+            Effect::OutlookChanged => self.outlook_changed.notify_waiters(),
+            Effect::LeaseOver(lease) => self.streams.wake(&lease),
             Effect::LockRead(resource, sent_at, lock) => {
                 let elections = &mut state.elections;
                 elections.record_read(&resource, sent_at, lock.as_deref());
@@ -244,7 +369,7 @@ impl Agent {
 
     /// Makes one call to the store.
     async fn call(&self, call: StoreCall, limit: Duration) -> Answer {
-        let (locks, sessions) = (&self.0.locks, &self.0.sessions);
+        let (locks, sessions) = (&self.locks, &self.sessions);
         let lock = |stored| Answer::Lock(Some(Box::new(stored)));
         let session = |stored| Answer::Session(Some(Box::new(stored)));
         let page = |page| Answer::Page(Box::new(page));
@@ -294,18 +419,18 @@ impl Agent {
         after: Revision,
         closed: CancellationToken,
     ) {
-        let agent = self.clone();
+        let driver = self.clone();
         self.spawn(async move {
             tokio::select! {
                 biased;
-                () = agent.0.stop.cancelled() => {}
+                () = driver.stop.cancelled() => {}
                 () = closed.cancelled() => {}
-                end = AssertUnwindSafe(agent.watch(id, &session, after, &closed)).catch_unwind() => {
+                end = AssertUnwindSafe(driver.watch(id, &session, after, &closed)).catch_unwind() => {
                     let end = end.unwrap_or_else(|_panic| {
                         // The event that it took last may be lost: what the session holds is listed.
                         WatchInput::Failed(StoreError::WatchExpired("the watch panicked".into()))
                     });
-                    agent.feed(Input::Watch(id, end));
+                    driver.feed(Input::Watch(id, end));
                 }
             }
         });
@@ -318,7 +443,7 @@ impl Agent {
         after: Revision,
         closed: &CancellationToken,
     ) -> WatchInput {
-        let mut events = match within(CALL_LIMIT, self.0.locks.watch(session, after)).await {
+        let mut events = match within(CALL_LIMIT, self.locks.watch(session, after)).await {
             Ok(events) => events,
             Err(error) => return WatchInput::Failed(error),
         };

@@ -7,22 +7,17 @@
 //! is read late claims nothing that was not promised. A reader that was slow is told how the lease ended
 //! last.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::sync::Notify;
-use tokio::sync::futures::OwnedNotified;
-
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
-use super::core::Core;
+use super::api::{AcquireError, HolderView, LeaseError, LeaseView, TooManyStreams};
 use super::core::history::End;
 pub use super::core::stream::Request;
 use super::core::stream::{Cursor, Event, Next, Over, Status};
-use super::{AcquireError, Agent, HolderView, LeaseError, LeaseView, TooManyStreams};
+use super::core::{Core, answers};
+use super::driver::Driver;
+use super::streams::{Follower, StreamPlace};
 
 /// Something that an app is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +58,7 @@ pub enum EventsError {
 
 /// The events of a lease. Dropping it ends nothing but the stream.
 pub struct LeaseEvents {
-    agent: Agent,
+    driver: Driver,
     follower: Follower,
     lease: LeaseId,
     /// When the request that opened the stream arrived; what is told counts from there.
@@ -73,86 +68,36 @@ pub struct LeaseEvents {
     _place: StreamPlace,
 }
 
-/// The streams that are open.
-#[derive(Default)]
-pub(super) struct Streams {
-    /// How many there are.
-    pub(super) open: usize,
-    /// Wakes those of each lease when it is over, and no others: there are many of both.
-    followers: BTreeMap<LeaseId, Arc<Notify>>,
-}
-
-impl Streams {
-    /// A lease is over.
-    pub(super) fn wake(&self, lease: &LeaseId) {
-        if let Some(followers) = self.followers.get(lease) {
-            followers.notify_waiters();
-        }
-    }
-}
-
-/// One that is woken when its lease is over.
-pub(super) struct Follower {
-    agent: Agent,
-    lease: LeaseId,
-    over: Arc<Notify>,
-}
-
-impl Follower {
-    /// Answers when the lease is over, or it becomes known why. To be made before that is checked.
-    pub(super) fn over(&self) -> OwnedNotified {
-        self.over.clone().notified_owned()
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        let mut state = self.agent.state();
-        // The last one besides the map.
-        if Arc::strong_count(&self.over) == 2 {
-            state.streams.followers.remove(&self.lease);
-        }
-    }
-}
-
-/// One of the streams that may be open at once.
-pub(super) struct StreamPlace(Agent);
-
-impl Drop for StreamPlace {
-    fn drop(&mut self) {
-        self.0.state().streams.open -= 1;
-    }
-}
-
-impl Agent {
-    /// The events of a lease. They are no sign of its app's life, and it does not end with them.
-    ///
-    /// # Errors
-    /// [`EventsError`] when there is no such lease, or no room for a stream.
-    pub fn events(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseEvents, EventsError> {
+impl LeaseEvents {
+    /// Opens the stream of a lease.
+    pub(super) fn open(
+        driver: &Driver,
+        lease: &LeaseId,
+        arrived: Moment,
+    ) -> Result<Self, EventsError> {
         // Whether there is such a lease, and how it ended, is answered as any question is.
-        self.lease(lease, arrived)?;
-        let place = self.stream_place()?;
-        let events = self.open_stream(lease, arrived, LeaseEvent::Heartbeat, place);
+        driver.with_leases(|leases| answers::read(leases, lease, arrived))?;
+        let place = driver.streams.place()?;
+        let events = Self::of_served(driver, lease, arrived, LeaseEvent::Heartbeat, place);
         Ok(events.ok_or(LeaseError::Unknown)?)
     }
 
     /// The events of a lease that is served; none when there is no such lease any more.
-    pub(super) fn open_stream(
-        &self,
+    pub(super) fn of_served(
+        driver: &Driver,
         lease: &LeaseId,
         arrived: Moment,
         opening: fn(LeaseView) -> LeaseEvent,
         place: StreamPlace,
-    ) -> Option<LeaseEvents> {
+    ) -> Option<Self> {
         let is_served = {
-            let state = self.state();
+            let state = driver.state();
             let held = state.core.own.lease(lease);
             held.is_some_and(|held| held.closing.is_none())
         };
-        is_served.then(|| LeaseEvents {
-            agent: self.clone(),
-            follower: self.follow(lease),
+        is_served.then(|| Self {
+            driver: driver.clone(),
+            follower: driver.streams.follow(lease),
             lease: lease.clone(),
             arrived,
             cursor: Cursor::default(),
@@ -161,57 +106,26 @@ impl Agent {
         })
     }
 
-    /// Follows a lease to its end.
-    pub(super) fn follow(&self, lease: &LeaseId) -> Follower {
-        let mut state = self.state();
-        let followers = state.streams.followers.entry(lease.clone());
-        Follower {
-            agent: self.clone(),
-            lease: lease.clone(),
-            over: followers.or_default().clone(),
-        }
-    }
-
-    /// Room for one more stream.
-    pub(super) fn stream_place(&self) -> Result<StreamPlace, TooManyStreams> {
-        let limit = self.0.config.max_streams;
-        let mut state = self.state();
-        if state.streams.open >= limit {
-            return Err(TooManyStreams { limit });
-        }
-        state.streams.open += 1;
-        drop(state);
-        Ok(StreamPlace(self.clone()))
-    }
-
-    /// How often a stream says that all is well. A little more often than every third of the TTL:
-    /// timers are late.
-    pub(super) fn heartbeat_interval(&self) -> Duration {
-        self.0.config.session_ttl.get() * 3 / 10
-    }
-}
-
-impl LeaseEvents {
     /// The next event; none when the stream is over.
     pub async fn next(&mut self) -> Option<LeaseEvent> {
         loop {
             // Made before the state is read: what changes in between is not missed.
-            let agent = self.agent.clone();
-            let changed = agent.0.streams_changed.notified();
+            let driver = self.driver.clone();
+            let changed = driver.streams_changed.notified();
             let over = self.follower.over();
-            if agent.has_left() {
+            if driver.has_left() {
                 return None;
             }
             // Also a lease of a session that is over by now has ended.
-            agent.with_leases(|leases| leases.end_by_clock(&self.lease));
+            driver.with_leases(|leases| leases.end_by_clock(&self.lease));
             let Some(status) = self.status() else {
                 // Its followers are woken again when that is known.
                 over.await;
                 continue;
             };
             self.cursor.observe(&status);
-            let now = agent.now();
-            let interval = agent.heartbeat_interval();
+            let now = driver.now();
+            let interval = driver.heartbeat_interval();
             match self.cursor.plan_next(&status, interval, now) {
                 Next::Send(event) => {
                     if let Some(event) = self.say(event, now) {
@@ -223,7 +137,7 @@ impl LeaseEvents {
                     biased;
                     () = over => {}
                     () = changed => {}
-                    () = agent.sleep_until(until) => {}
+                    () = driver.sleep_until(until) => {}
                 },
             }
         }
@@ -235,10 +149,16 @@ impl LeaseEvents {
         if let Event::Lost(loss) = event {
             return Some(LeaseEvent::Lost(self.lease.clone(), loss));
         }
-        let view = match self.agent.lease(&self.lease, self.arrived) {
+        let (lease, arrived) = (&self.lease, self.arrived);
+        let read = self
+            .driver
+            .with_leases(|leases| answers::read(leases, lease, arrived));
+        let view = match read {
             Ok(view) => view,
             // A stopping agent's last told deadline has passed, and nobody ended the lease yet.
-            Err(LeaseError::Lost(_)) if self.agent.state().core.own.is_unexplained(&self.lease) => {
+            Err(LeaseError::Lost(_))
+                if self.driver.state().core.own.is_unexplained(&self.lease) =>
+            {
                 return None;
             }
             Err(LeaseError::Lost(loss)) => {
@@ -257,8 +177,8 @@ impl LeaseEvents {
 
     /// What is known of the lease; none while it is over and looked up why.
     fn status(&self) -> Option<Status> {
-        let ttl = self.agent.0.config.session_ttl;
-        let state = self.agent.state();
+        let ttl = self.driver.config.session_ttl;
+        let state = self.driver.state();
         let is_stopping = state.is_draining();
         let served = state.core.own.lease(&self.lease).zip(state.session());
         let Some((held, live)) = served.filter(|(held, _)| held.closing.is_none()) else {
@@ -275,7 +195,7 @@ impl LeaseEvents {
             });
         };
         let told_until = held.lease.told_until();
-        let over_by_stop = is_stopping && self.agent.now() >= told_until;
+        let over_by_stop = is_stopping && self.driver.now() >= told_until;
         let (session_until, is_failing) = (live.valid_until(), live.is_failing());
         Some(Status {
             over: over_by_stop.then_some(Over::Lost(Loss::AgentStopping)),

@@ -13,14 +13,18 @@ use std::time::Duration;
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::time::Moment;
 
-use super::events::{LeaseEvent, LeaseEvents, StreamPlace};
-use super::{AcquireError, AcquireRequest, Acquired, Agent};
+use super::acquire::acquire;
+use super::api::{AcquireError, AcquireRequest, Acquired};
+use super::driver::Driver;
+use super::events::{LeaseEvent, LeaseEvents};
+use super::leases::release_hung_up;
+use super::streams::StreamPlace;
 
 type Acquiring = Pin<Box<dyn Future<Output = Result<Acquired, AcquireError>> + Send>>;
 
 /// A lock that is waited for or held, with its events. Dropping it is releasing.
 pub struct Hold {
-    agent: Agent,
+    driver: Driver,
     resource: Resource,
     arrived: Moment,
     stage: Stage,
@@ -47,40 +51,36 @@ struct Waiting {
 
 /// A lease whose connection is there.
 struct Guard {
-    agent: Agent,
+    driver: Driver,
     lease: LeaseId,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.agent.release_hung_up(&self.lease);
+        release_hung_up(&self.driver, &self.lease);
     }
 }
 
-impl Agent {
-    /// Takes a lock for a connection, however long that waits for it: the lock is released when
-    /// the answer is dropped. It comes when it is known whether the lock is had or waited for.
-    ///
-    /// # Errors
-    /// [`AcquireError`] when neither can be; nothing is held through this request then.
-    pub async fn hold(
-        &self,
+impl Hold {
+    /// Asks for the lock, and waits until it is known whether it is had or waited for.
+    pub(super) async fn open(
+        driver: &Driver,
         request: AcquireRequest,
         arrived: Moment,
-    ) -> Result<Hold, AcquireError> {
-        let place = self.stream_place()?;
+    ) -> Result<Self, AcquireError> {
+        let place = driver.streams.place()?;
         let request = AcquireRequest {
             wait: Duration::MAX,
             request_id: None,
             ..request
         };
-        let agent = self.clone();
-        let mut hold = Hold {
-            agent: self.clone(),
+        let asking = driver.clone();
+        let mut hold = Self {
+            driver: driver.clone(),
             resource: request.resource.clone(),
             arrived,
             stage: Stage::Waiting(Waiting {
-                acquiring: Box::pin(async move { agent.acquire(request, arrived).await }),
+                acquiring: Box::pin(async move { acquire(&asking, request, arrived).await }),
                 due: arrived,
                 place,
             }),
@@ -89,13 +89,6 @@ impl Agent {
         Ok(hold)
     }
 
-    /// Who has a lock that callers wait for, and how many wait; none while that is not known.
-    fn outlook_of(&self, resource: &Resource) -> Option<Acquired> {
-        self.state().core.acquiring.held(resource).cloned()
-    }
-}
-
-impl Hold {
     /// The next event; none when the stream is over. The lease is over then, too.
     pub async fn next(&mut self) -> Option<LeaseEvent> {
         loop {
@@ -105,11 +98,11 @@ impl Hold {
                     tokio::select! {
                         biased;
                         outcome = &mut waiting.acquiring => self.stop_waiting(outcome),
-                        () = self.agent.sleep_until(heartbeat_at) => {
+                        () = self.driver.sleep_until(heartbeat_at) => {
                             // Timers only wake.
-                            let now = self.agent.now();
+                            let now = self.driver.now();
                             if now >= heartbeat_at {
-                                waiting.due = now.after(self.agent.heartbeat_interval());
+                                waiting.due = now.after(self.driver.heartbeat_interval());
                                 return Some(self.still_waiting());
                             }
                         }
@@ -132,8 +125,8 @@ impl Hold {
     async fn begin(&mut self) -> Result<(), AcquireError> {
         while let Stage::Waiting(waiting) = &mut self.stage {
             // Made before the core is asked, so no change in between is missed.
-            let heard = self.agent.0.outlook_changed.notified();
-            if self.agent.outlook_of(&self.resource).is_some() {
+            let heard = self.driver.outlook_changed.notified();
+            if outlook_of(&self.driver, &self.resource).is_some() {
                 return Ok(());
             }
             tokio::select! {
@@ -153,12 +146,12 @@ impl Hold {
         self.stage = match outcome {
             Ok(Acquired::Granted { lease, .. }) => {
                 let guard = Guard {
-                    agent: self.agent.clone(),
+                    driver: self.driver.clone(),
                     lease: lease.lease.clone(),
                 };
-                let place = waiting.place;
-                let agent = &self.agent;
-                match agent.open_stream(&lease.lease, self.arrived, LeaseEvent::Acquired, place) {
+                let (driver, place) = (&self.driver, waiting.place);
+                let opening = LeaseEvent::Acquired;
+                match LeaseEvents::of_served(driver, &lease.lease, self.arrived, opening, place) {
                     Some(events) => Stage::Holding(events, guard),
                     // Lost before anybody was told of it.
                     None => Stage::Failed(AcquireError::GrantEnded),
@@ -181,7 +174,7 @@ impl Hold {
     }
 
     fn still_waiting(&self) -> LeaseEvent {
-        let (holder, queue_length) = match self.agent.outlook_of(&self.resource) {
+        let (holder, queue_length) = match outlook_of(&self.driver, &self.resource) {
             Some(Acquired::Held {
                 holder,
                 queue_length,
@@ -195,4 +188,9 @@ impl Hold {
             queue_length,
         }
     }
+}
+
+/// Who has a lock that callers wait for, and how many wait; none while that is not known.
+fn outlook_of(driver: &Driver, resource: &Resource) -> Option<Acquired> {
+    driver.state().core.acquiring.held(resource).cloned()
 }

@@ -22,6 +22,7 @@ use super::core::Core;
 use super::core::effect::Record as Wanted;
 use super::core::history::End;
 use super::core::own::Own;
+pub use past::Past;
 use record::{EndedRecord, Identity, LeaseRecord, Record, TtlRecord};
 
 /// The journal is written anew when it has this many bytes more than twice what is worth keeping.
@@ -59,17 +60,6 @@ pub trait Journal: Send + 'static {
     /// # Errors
     /// When it is still there; `replace` then overwrites it.
     fn set_aside(&mut self) -> io::Result<PathBuf>;
-}
-
-/// What an earlier process left in a journal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Past {
-    /// There is none.
-    Nothing,
-    /// All of its records, oldest first.
-    Records(Vec<Vec<u8>>),
-    /// It is not as it was written. In words.
-    Damaged(String),
 }
 
 /// What an agent remembers of the process before it, and where it writes for the one after it.

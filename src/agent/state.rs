@@ -1,5 +1,7 @@
-//! What the agent remembers, and the bounds on it. No I/O and no decisions: those are made by the
-//! modules beside it, under the one mutex.
+//! What the agent remembers, under its one mutex. No I/O and no decisions.
+
+pub(super) mod elections;
+pub(super) mod seen;
 
 use std::collections::BTreeMap;
 
@@ -8,20 +10,18 @@ use tokio_util::sync::DropGuard;
 
 use crate::protocol::time::Moment;
 
-use super::acquire::Answered;
 use super::core::Core;
-use super::core::effect::CallId;
+use super::core::effect::{CallId, Reply};
 use super::core::session::Live;
-use super::election::Elections;
-use super::events::Streams;
 use super::journal::Recorder;
+use elections::Elections;
 
 /// Everything the agent remembers.
 pub(super) struct State {
     /// What decides about the session, and what was observed of the store.
     pub(super) core: Core,
     /// Those who wait for an answer of the core.
-    pub(super) replies: BTreeMap<CallId, oneshot::Sender<Answered>>,
+    pub(super) replies: BTreeMap<CallId, oneshot::Sender<Reply>>,
     /// The last request to the core.
     pub(super) last_call: u64,
     /// Closes the watch that is open.
@@ -32,8 +32,6 @@ pub(super) struct State {
     pub(super) next_timer: Moment,
     /// The agent has stopped and left promised leases to their session.
     pub(super) has_left: bool,
-    /// The streams of events that are open.
-    pub(super) streams: Streams,
     /// Who was told of the leads that leases are, and what the store said of others'.
     pub(super) elections: Elections,
 }
@@ -49,7 +47,6 @@ impl State {
             journal: Recorder::default(),
             next_timer: Moment::default(),
             has_left: false,
-            streams: Streams::default(),
             elections: Elections::default(),
         }
     }
@@ -65,7 +62,7 @@ impl State {
     }
 
     /// A request to the core, and what receives its answer.
-    pub(super) fn expect_reply(&mut self) -> (CallId, oneshot::Receiver<Answered>) {
+    pub(super) fn expect_reply(&mut self) -> (CallId, oneshot::Receiver<Reply>) {
         let (reply, receiver) = oneshot::channel();
         self.last_call += 1;
         let call = CallId(self.last_call);

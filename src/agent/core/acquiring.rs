@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::agent::Acquired;
+use crate::agent::api::Acquired;
 use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::key::SessionKey;
 use crate::protocol::lock::Lock;

@@ -8,7 +8,7 @@
 //! a lock that is marked as kept, whose queue is worth a try). A hand-over is reported by the watch. The
 //! lock is read again every third of the TTL all the same: a watch only makes things fast.
 
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::Lock;
 use crate::protocol::object::{StoreError, Stored};

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::agent::{LeaseError, LeaseView, Life};
+use crate::agent::api::{LeaseError, LeaseView, Life};
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::{Loss, Told};
 use crate::protocol::time::Moment;

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a lease is made of a warm grant in one step, so no two callers get the same token.
 
-use crate::agent::{AcquireError, AcquireRequest, LeaseView, Life};
+use crate::agent::api::{AcquireError, AcquireRequest, LeaseView, Life};
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::key::GrantKey;
 use crate::protocol::lease::{Lease, Tenure};

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::agent::{AcquireError, AcquireRequest, Acquired};
+use crate::agent::api::{AcquireError, AcquireRequest, Acquired};
 use crate::protocol::ids::OwnerId;
 use crate::protocol::object::StoreError;
 use crate::protocol::time::Moment;

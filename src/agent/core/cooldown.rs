@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::protocol::time::{Moment, SessionTtl};
 
 /// How often the pause doubles: from one TTL to sixteen.

@@ -1,7 +1,7 @@
 //! What a claim does about a lock that was read, or is known: it writes the grant, joins the queue, or
 //! has to wait.
 
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::protocol::key::GrantKey;
 use crate::protocol::lock::{Decision, Lock, Refusal};
 use crate::protocol::object::{StoreError, Stored};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::agent::{AcquireError, AcquireRequest, Acquired};
+use crate::agent::api::{AcquireError, AcquireRequest, Acquired};
 use crate::protocol::ids::{LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;

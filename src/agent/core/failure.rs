@@ -1,6 +1,6 @@
 //! What a claim does after a conflict or an error: it pauses and tries again, or its callers are told.
 
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::protocol::object::StoreError;
 
 use super::claim::{Claim, longest_pause};

@@ -1,7 +1,7 @@
 //! The writes of a claim, and what follows when the lock is its own: the token is raised if need be, the
 //! owner's name is corrected, and the first caller gets a lease.
 
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::protocol::key::GrantKey;
 use crate::protocol::lock::{Claim as ProtocolClaim, Lock};
 use crate::protocol::object::{StoreError, Stored};

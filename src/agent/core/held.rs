@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{LeaseView, Life};
+use crate::agent::api::{LeaseView, Life};
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::OwnerId;
 use crate::protocol::key::{GrantKey, SessionKey};

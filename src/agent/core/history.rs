@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::agent::{AcquireRequest, Life};
+use crate::agent::api::{AcquireRequest, Life};
 use crate::protocol::ids::{LeaseId, OwnerId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;

@@ -3,7 +3,7 @@
 //!
 //! Invariant: `seen` only rises, and no token is made while the store is behind it.
 
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::protocol::token::{Mint, Revision, Seen, StoreWentBack};
 
 /// What is known of the store's revision, over all sessions of this agent.

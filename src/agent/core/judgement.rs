@@ -17,7 +17,7 @@ use super::reply::held_by_other;
 use super::report::ClaimReport;
 use super::session::Live;
 use super::source::Source;
-use crate::agent::{AcquireError, Acquired};
+use crate::agent::api::{AcquireError, Acquired};
 
 /// Asks whether the holder lives.
 pub(super) fn judge(

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::agent::Life;
+use crate::agent::api::Life;
 use crate::protocol::election::is_election;
 use crate::protocol::ids::{LeaseId, Resource, SessionId};
 use crate::protocol::key::GrantKey;

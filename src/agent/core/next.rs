@@ -1,6 +1,6 @@
 //! What follows a step of a claim.
 
-use crate::agent::{AcquireError, Acquired};
+use crate::agent::api::{AcquireError, Acquired};
 use crate::protocol::lock::Lock;
 use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;

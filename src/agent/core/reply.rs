@@ -1,6 +1,6 @@
 //! What callers are answered.
 
-use crate::agent::{AcquireError, Acquired, HolderView, LeaseView};
+use crate::agent::api::{AcquireError, Acquired, HolderView, LeaseView};
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::time::Moment;

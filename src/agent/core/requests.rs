@@ -1,6 +1,6 @@
 //! Requests for locks: what is answered without the store, and what becomes a caller.
 
-use crate::agent::{AcquireError, AcquireRequest, Acquired, LeaseError};
+use crate::agent::api::{AcquireError, AcquireRequest, Acquired, LeaseError};
 use crate::protocol::ids::LeaseId;
 use crate::protocol::time::Moment;
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::agent::Life;
+use crate::agent::api::Life;
 use crate::protocol::ids::{GrantId, LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;

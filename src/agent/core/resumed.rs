@@ -1,7 +1,7 @@
 //! What an earlier process left, in this one: how its leases ended, and, once that is known, which of
 //! them continue.
 
-use crate::agent::Life;
+use crate::agent::api::Life;
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::SessionId;
 use crate::protocol::key::{GrantKey, SessionKey};

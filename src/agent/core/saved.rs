@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::agent::Life;
+use crate::agent::api::Life;
 use crate::protocol::election::is_election;
 use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
 use crate::protocol::lease::Loss;

@@ -13,7 +13,7 @@ mod resuming;
 
 use std::time::Duration;
 
-use crate::agent::{AcquireError, LeaseError};
+use crate::agent::api::{AcquireError, LeaseError};
 use crate::protocol::ids::{LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::object::StoreError;

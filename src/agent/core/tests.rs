@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::backoff::Rng;
 use super::effect::{Answer, Record, StoreCall, WatchCommand, WatchInput};
 use super::*;
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::protocol::ids::SessionId;
 use crate::protocol::key::GrantKey;
 use crate::protocol::object::{Original, Page};

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::protocol::ids::SessionId;
 use crate::protocol::lock::Lock;
 use crate::protocol::object::{Page, StoreError};

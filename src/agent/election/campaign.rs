@@ -12,10 +12,16 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::agent::{AcquireError, AcquireRequest, Acquired, Agent, Life};
+use crate::agent::acquire::acquire;
+use crate::agent::api::{AcquireError, AcquireRequest, Acquired, Life};
+use crate::agent::driver::Driver;
+use crate::agent::leases::{release, resign};
+use crate::agent::state::elections::Interest;
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId};
 use crate::protocol::time::Moment;
+
+use super::interest::follow_interest;
 
 /// How often the same reason why candidacies come to nothing is said.
 const COMPLAINED_EVERY: Duration = Duration::from_secs(60);
@@ -29,41 +35,68 @@ pub struct Campaign {
     pub preferred: bool,
 }
 
-impl Agent {
-    /// Runs for an election from now on, until the agent stops.
-    pub fn run_for(&self, campaign: Campaign) {
-        self.run_for_while(campaign, watch::channel(true).1);
+/// Runs for an election from now on, until the agent stops, but only while `fit` says so: it takes no lead
+/// before, and gives it up after.
+pub(in crate::agent) fn run_for_while(
+    driver: &Driver,
+    campaign: Campaign,
+    fit: watch::Receiver<bool>,
+) {
+    let resource = campaign.election.resource().clone();
+    let is_new = driver.state().elections.campaigns.insert(resource);
+    if !is_new {
+        return;
     }
+    let candidate = Candidate {
+        driver: driver.clone(),
+        campaign,
+        fit,
+    };
+    driver.spawn_supervised("a campaign", move || candidate.clone().run());
+}
 
-    /// The same, but only while `fit` says so: it takes no lead before, and gives it up after.
-    pub fn run_for_while(&self, campaign: Campaign, fit: watch::Receiver<bool>) {
-        let resource = campaign.election.resource().clone();
-        let is_new = self.state().elections.campaigns.insert(resource);
-        if !is_new {
-            return;
-        }
-        let agent = self.clone();
-        self.spawn_supervised("a campaign", move || {
-            agent.clone().campaign_on(campaign.clone(), fit.clone())
-        });
+/// Runs for an election while an app asks about it.
+pub(in crate::agent) fn run_for_while_asked(driver: &Driver, campaign: Campaign) {
+    let election = campaign.election.clone();
+    let (interest, is_fit) = Interest::new();
+    let resource = election.resource().clone();
+    let mut state = driver.state();
+    if state.elections.campaigns.contains(&resource) {
+        return;
     }
+    state.elections.interests.insert(resource, interest);
+    drop(state);
+    run_for_while(driver, campaign, is_fit);
+    let following = driver.clone();
+    driver.spawn_supervised("an election's interest", move || {
+        follow_interest(following.clone(), election.clone())
+    });
+}
 
-    async fn campaign_on(self, campaign: Campaign, mut fit: watch::Receiver<bool>) {
-        let ttl = self.0.config.session_ttl.get();
+/// The agent as a candidate in one election.
+#[derive(Clone)]
+struct Candidate {
+    driver: Driver,
+    campaign: Campaign,
+    /// Whether the pod is fit to lead.
+    fit: watch::Receiver<bool>,
+}
+
+impl Candidate {
+    /// Runs for the election again and again, until the agent stops.
+    async fn run(mut self) {
+        let ttl = self.driver.config.session_ttl.get();
         let mut failures = 0;
         let mut complaint = Complaint::default();
         let mut was_asked = false;
-        while !self.is_draining() {
+        while !self.driver.state().is_draining() {
             tokio::select! {
                 biased;
-                () = self.0.stop.cancelled() => return,
-                () = until(&mut fit, true) => {}
+                () = self.driver.stop.cancelled() => return,
+                () = until(&mut self.fit, true) => {}
             }
-            let next = Campaign {
-                preferred: campaign.preferred && !was_asked,
-                ..campaign.clone()
-            };
-            let term = self.run_once(&next, &mut fit, &mut complaint).await;
+            let preferred = self.campaign.preferred && !was_asked;
+            let term = self.run_once(preferred, &mut complaint).await;
             was_asked = term.as_ref().map_or(was_asked, |term| term.was_asked);
             let led_for = term.map(|term| term.lasted);
             // Who lost the lead again and again does not hurry back to it.
@@ -71,120 +104,131 @@ impl Agent {
                 Some(led_for) if led_for > ttl => 0,
                 _ => u32::min(failures + 1, 16),
             };
-            let pause = self.now().after(self.pause_after(failures, ttl / 3));
-            self.until_or_stop(pause).await;
+            let pause = self.driver.pause_after(failures, ttl / 3);
+            let until = self.driver.now().after(pause);
+            self.driver.until_or_stop(until).await;
         }
     }
 
     /// Runs one candidacy; returns the term that it led to, if it won.
-    async fn run_once(
-        &self,
-        campaign: &Campaign,
-        fit: &mut watch::Receiver<bool>,
-        complaint: &mut Complaint,
-    ) -> Option<Term> {
-        let election = &campaign.election;
-        let lease = match self.own_lead(campaign) {
+    async fn run_once(&mut self, preferred: bool, complaint: &mut Complaint) -> Option<Term> {
+        let lease = match self.own_lead() {
             // Of a task that died.
             Some(lease) => lease,
-            None => match self.candidacy_while(campaign, fit).await? {
+            None => match self.candidacy_while_fit(preferred).await? {
                 Ok(lease) => lease,
                 Err(AcquireError::ShuttingDown) => return None,
                 Err(error) => {
-                    if complaint.is_due(&error, self.now()) {
-                        tracing::warn!(
-                            %election, %error, "candidacy failed; retrying"
-                        );
+                    if complaint.is_due(&error, self.driver.now()) {
+                        let election = &self.campaign.election;
+                        tracing::warn!(%election, %error, "candidacy failed; retrying");
                     }
                     return None;
                 }
             },
         };
-        let since = self.now();
+        let election = self.campaign.election.clone();
+        let since = self.driver.now();
         tracing::info!(%election, leaseId = %lease, "started leading");
-        let was_asked = self.until_over(election, &lease, fit).await;
-        let lasted = self.now().since(since);
+        let was_asked = self.until_over(&lease).await;
+        let lasted = self.driver.now().since(since);
         tracing::info!(%election, leaseId = %lease, "stopped leading");
         Some(Term { lasted, was_asked })
     }
 
-    fn own_lead(&self, campaign: &Campaign) -> Option<LeaseId> {
-        let state = self.state();
-        let held = state.core.own.held(campaign.election.resource())?;
+    fn own_lead(&self) -> Option<LeaseId> {
+        let state = self.driver.state();
+        let held = state.core.own.held(self.campaign.election.resource())?;
         (held.life == Life::Campaign).then(|| held.lease.id.clone())
     }
 
     /// None when it was withdrawn.
-    async fn candidacy_while(
-        &self,
-        campaign: &Campaign,
-        fit: &mut watch::Receiver<bool>,
+    async fn candidacy_while_fit(
+        &mut self,
+        preferred: bool,
     ) -> Option<Result<LeaseId, AcquireError>> {
+        let candidacy = self.candidacy(preferred);
         tokio::select! {
             // A lease that came in the same moment is served, and given up in its turn.
             biased;
-            outcome = self.candidacy(campaign) => Some(outcome),
+            outcome = candidacy => Some(outcome),
             // Dropping the call is hanging up.
-            () = until(fit, false) => None,
+            () = until(&mut self.fit, false) => None,
         }
     }
 
-    async fn candidacy(&self, campaign: &Campaign) -> Result<LeaseId, AcquireError> {
+    fn candidacy(
+        &self,
+        preferred: bool,
+    ) -> impl Future<Output = Result<LeaseId, AcquireError>> + use<> {
+        let driver = self.driver.clone();
         let request = AcquireRequest {
-            resource: campaign.election.resource().clone(),
-            owner: OwnerId::from(&*self.pod().name),
+            resource: self.campaign.election.resource().clone(),
+            owner: OwnerId::from(&*driver.config.pod.name),
             life: Life::Campaign,
             wait: Duration::MAX,
             keep: Duration::ZERO,
             metadata: BTreeMap::new(),
-            preferred: campaign.preferred,
+            preferred,
             request_id: None,
         };
-        match self.acquire(request, self.now()).await? {
-            Acquired::Granted { lease, .. } => Ok(lease.lease),
-            // Its time is never up.
-            Acquired::Held { .. } => Err(AcquireError::GrantEnded),
+        async move {
+            match acquire(&driver, request, driver.now()).await? {
+                Acquired::Granted { lease, .. } => Ok(lease.lease),
+                // Its time is never up.
+                Acquired::Held { .. } => Err(AcquireError::GrantEnded),
+            }
         }
     }
 
     /// Waits until the term is over. Ends it when the lock's releaseRequest asks for that (then returns true), or
     /// when the pod is not fit to lead.
-    async fn until_over(
-        &self,
-        election: &ElectionName,
-        lease: &LeaseId,
-        fit: &mut watch::Receiver<bool>,
-    ) -> bool {
-        let follower = self.follow(lease);
+    async fn until_over(&mut self, lease: &LeaseId) -> bool {
+        let driver = self.driver.clone();
+        let follower = driver.streams.follow(lease);
         loop {
             // Made before the state is read: what changes in between is not missed.
-            let changed = self.0.streams_changed.notified();
+            let changed = driver.streams_changed.notified();
             let over = follower.over();
             let (is_closing, is_asked) = {
-                let state = self.state();
+                let state = driver.state();
                 let Some(held) = state.core.own.lease(lease) else {
                     return false;
                 };
                 (held.closing.is_some(), held.release_request().is_some())
             };
             if is_closing || is_asked {
-                self.resign(lease).await;
+                resign(&driver, lease).await;
                 return is_asked;
             }
             // A grant may arrive just after the interest ended; a question since then keeps it.
-            let is_unfit = !*fit.borrow() && self.close_unasked(election, lease);
+            let is_unfit = !*self.fit.borrow() && self.close_unasked(lease);
             if is_unfit {
                 // As by a DELETE. Lost meanwhile it is over too.
-                let _released = self.release(lease).await;
+                let _released = release(&driver, lease).await;
                 return false;
             }
             tokio::select! {
                 biased;
-                () = until(fit, false) => {}
+                () = until(&mut self.fit, false) => {}
                 () = over => {}
                 () = changed => {}
             }
         }
+    }
+
+    /// Closes a lead whose campaign ends, unless an app has asked since that was decided. Returns
+    /// whether it did.
+    fn close_unasked(&self, lease: &LeaseId) -> bool {
+        let resource = self.campaign.election.resource();
+        self.driver.with_state(|state| {
+            let is_asked = state.elections.is_asked(resource);
+            if !is_asked {
+                let driver = &self.driver;
+                driver.step(state, |core, cx| core.leases(cx).close(lease));
+            }
+            !is_asked
+        })
     }
 }
 

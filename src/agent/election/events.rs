@@ -6,15 +6,18 @@
 
 use std::time::Duration;
 
-use crate::agent::events::StreamPlace;
-use crate::agent::{Agent, HolderView};
+use crate::agent::api::{ElectionError, ElectionView, HolderView};
+use crate::agent::driver::Driver;
+use crate::agent::streams::StreamPlace;
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::LeaseId;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
 
-use super::seen::FRESH_FOR;
-use super::{ElectionError, ElectionView};
+use super::current::current;
+use super::interest::note_question;
+use super::lead::lead;
+use super::seen::{FRESH_FOR, view_seen_within};
 
 /// Events that only say that all is as before come no faster.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -30,7 +33,7 @@ pub struct ElectionEvent {
 
 /// The events of an election. Dropping it ends nothing but the stream.
 pub struct ElectionEvents {
-    agent: Agent,
+    driver: Driver,
     election: ElectionName,
     /// When the request that opened the stream arrived; what is told counts from there.
     arrived: Moment,
@@ -47,56 +50,48 @@ struct Said {
     ends_at: Option<Moment>,
 }
 
-impl Agent {
-    /// The events of an election, the first of them at once.
-    ///
-    /// # Errors
-    /// [`ElectionError`] as for one question, or when there is no room for a stream.
-    pub async fn election_events(
-        &self,
+impl ElectionEvents {
+    /// Opens the stream.
+    pub(in crate::agent) async fn open(
+        driver: &Driver,
         election: &ElectionName,
         arrived: Moment,
-    ) -> Result<ElectionEvents, ElectionError> {
-        let place = self.stream_place()?;
-        self.note_question(election);
+    ) -> Result<Self, ElectionError> {
+        let place = driver.streams.place()?;
         // Whether there is such an election is answered as any question is. The lead is recorded as
         // told by this already; the first event tells it at once, from the same arrival.
-        if self.lead(election, arrived).is_none() {
-            self.seen_election(election).await?;
-        }
-        Ok(ElectionEvents {
-            agent: self.clone(),
+        current(driver, election, arrived).await?;
+        Ok(Self {
+            driver: driver.clone(),
             election: election.clone(),
             arrived,
             said: None,
             _place: place,
         })
     }
-}
 
-impl ElectionEvents {
     /// The next event; none when the stream is over, because the agent stops and does not lead, or has
     /// left its lead to its session.
     pub async fn next(&mut self) -> Option<ElectionEvent> {
         loop {
             // Made before anything is asked: what changes in between is not missed.
-            let changed = self.agent.state().elections.changed.clone();
+            let changed = self.driver.state().elections.changed.clone();
             let changed = changed.notified();
-            if self.agent.has_left() {
+            if self.driver.has_left() {
                 return None;
             }
             let view = self.view_now().await;
             if let Some(event) = self.say(view) {
                 return Some(event);
             }
-            if self.agent.is_draining() && !self.was_leading() {
+            if self.driver.state().is_draining() && !self.was_leading() {
                 return None;
             }
             let until = self.rest_until();
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = self.agent.sleep_until(until) => {}
+                () = self.driver.sleep_until(until) => {}
             }
         }
     }
@@ -108,13 +103,13 @@ impl ElectionEvents {
 
     /// The election now. That the lead is lost is told without asking the store who has it.
     async fn view_now(&self) -> ElectionView {
-        let (agent, election) = (&self.agent, &self.election);
-        agent.note_question(election);
+        let (driver, election) = (&self.driver, &self.election);
         let known = if self.was_leading() {
-            let lead = agent.lead(election, self.arrived).map(Ok);
-            lead.or_else(|| agent.view_seen_within(election, Duration::MAX))
+            note_question(driver, election);
+            let lead = lead(driver, election, self.arrived).map(Ok);
+            lead.or_else(|| view_seen_within(driver, election, Duration::MAX))
         } else {
-            Some(agent.election(election, self.arrived).await)
+            Some(current(driver, election, self.arrived).await)
         };
         // The stream goes on: what cannot be said of others now may be said later.
         known.and_then(Result::ok).unwrap_or_else(|| ElectionView {
@@ -127,7 +122,7 @@ impl ElectionEvents {
     }
 
     fn say(&mut self, view: ElectionView) -> Option<ElectionEvent> {
-        let now = self.agent.now();
+        let now = self.driver.now();
         let lease = view.lead.as_ref().map(|lead| lead.lease.clone());
         let leader = (lease, view.holder.clone());
         let before = self.said.as_ref();
@@ -147,14 +142,14 @@ impl ElectionEvents {
 
     /// How often to say that all is as before: often enough for who acts by it.
     fn interval(&self, ends_at: Option<Moment>, now: Moment) -> Duration {
-        let usual = self.agent.heartbeat_interval();
+        let usual = self.driver.heartbeat_interval();
         let left = ends_at.map_or(usual, |ends_at| ends_at.since(now) / 3);
         left.min(usual).max(SHORTEST_INTERVAL)
     }
 
     /// A leader's deadline and its loss are known here. Of others the store is asked.
     fn rest_until(&self) -> Moment {
-        let soon = self.agent.now().after(FRESH_FOR);
+        let soon = self.driver.now().after(FRESH_FOR);
         let Some(said) = &self.said else { return soon };
         said.due.min(said.ends_at.unwrap_or(soon))
     }

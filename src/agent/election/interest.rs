@@ -9,11 +9,10 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
-
-use super::Campaign;
+use crate::agent::api::Life;
+use crate::agent::driver::Driver;
+use crate::agent::leases::release;
 use crate::agent::state::State;
-use crate::agent::{Agent, Life};
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::time::Moment;
@@ -21,104 +20,61 @@ use crate::protocol::time::Moment;
 /// The number of session TTLs for which a question counts.
 const TTLS: u32 = 2;
 
-/// The apps' questions about one election.
-pub(super) struct Interest {
-    asked_at: Moment,
-    /// Whether the last question still counts; the campaign follows it.
-    lasts: watch::Sender<bool>,
+/// Records a question about an election.
+pub(super) fn note_question(driver: &Driver, election: &ElectionName) {
+    let now = driver.now();
+    let mut state = driver.state();
+    let interests = &mut state.elections.interests;
+    if let Some(interest) = interests.get_mut(election.resource()) {
+        interest.asked_at = now;
+        interest
+            .lasts
+            .send_if_modified(|lasts| !std::mem::replace(lasts, true));
+    }
 }
 
-impl Agent {
-    /// Runs for an election while an app asks about it.
-    pub fn run_for_while_asked(&self, campaign: Campaign) {
-        let election = campaign.election.clone();
-        let (lasts, is_fit) = watch::channel(false);
-        let interest = Interest {
-            asked_at: Moment::default(),
-            lasts,
-        };
-        let resource = election.resource().clone();
-        let mut state = self.state();
-        if state.elections.campaigns.contains(&resource) {
-            return;
+/// Ends the interest each time that no app asked for two TTLs, until the agent stops.
+pub(super) async fn follow_interest(driver: Driver, election: ElectionName) {
+    let resource = election.resource();
+    let lasts = driver
+        .state()
+        .elections
+        .interests
+        .get(resource)
+        .map(|interest| interest.lasts.subscribe());
+    let Some(mut lasts) = lasts else {
+        return;
+    };
+    while !driver.stop.is_cancelled() {
+        tokio::select! {
+            biased;
+            () = driver.stop.cancelled() => return,
+            // The agent keeps the other end.
+            _lasts = lasts.wait_for(|lasts| *lasts) => {}
         }
-        state.elections.interests.insert(resource, interest);
-        drop(state);
-        self.run_for_while(campaign, is_fit);
-        let agent = self.clone();
-        self.spawn_supervised("an election's interest", move || {
-            agent.clone().follow_interest(election.clone())
+        let ttl = driver.config.session_ttl.get();
+        let ended = driver.with_state(|state| {
+            // Read under the mutex: each question comes before this or after.
+            let ended = end_interest(state, resource, driver.now(), ttl);
+            if let Ok((_, Some(lease))) = &ended {
+                // In the same step: a question at the same moment either keeps the lead or gets
+                // "follower".
+                driver.step(state, |core, cx| core.leases(cx).close(lease));
+            }
+            ended
         });
-    }
-
-    /// Records a question about an election.
-    pub(super) fn note_question(&self, election: &ElectionName) {
-        let now = self.now();
-        let mut state = self.state();
-        let interests = &mut state.elections.interests;
-        if let Some(interest) = interests.get_mut(election.resource()) {
-            interest.asked_at = now;
-            interest
-                .lasts
-                .send_if_modified(|lasts| !std::mem::replace(lasts, true));
-        }
-    }
-
-    /// Closes a lead whose campaign ends, unless an app has asked since that was decided. Returns
-    /// whether it did.
-    pub(super) fn close_unasked(&self, election: &ElectionName, lease: &LeaseId) -> bool {
-        self.with_state(|state| {
-            let interest = state.elections.interests.get(election.resource());
-            let is_asked = interest.is_some_and(|interest| *interest.lasts.borrow());
-            if !is_asked {
-                self.step(state, |core, cx| core.leases(cx).close(lease));
+        let (asked_at, lease) = match ended {
+            Ok(ended) => ended,
+            Err(ends_at) => {
+                driver.until_or_stop(ends_at).await;
+                continue;
             }
-            !is_asked
-        })
-    }
-
-    async fn follow_interest(self, election: ElectionName) {
-        let resource = election.resource();
-        let lasts = self
-            .state()
-            .elections
-            .interests
-            .get(resource)
-            .map(|interest| interest.lasts.subscribe());
-        let Some(mut lasts) = lasts else {
-            return;
         };
-        while !self.0.stop.is_cancelled() {
-            tokio::select! {
-                biased;
-                () = self.0.stop.cancelled() => return,
-                // The agent keeps the other end.
-                _lasts = lasts.wait_for(|lasts| *lasts) => {}
-            }
-            let ttl = self.0.config.session_ttl.get();
-            let ended = self.with_state(|state| {
-                // Read under the mutex: each question comes before this or after.
-                let ended = end_interest(state, resource, self.now(), ttl);
-                if let Ok((_, Some(lease))) = &ended {
-                    // In the same step: a question at the same moment either keeps the lead or gets
-                    // "follower".
-                    self.step(state, |core, cx| core.leases(cx).close(lease));
-                }
-                ended
-            });
-            let (asked_at, lease) = match ended {
-                Ok(ended) => ended,
-                Err(ends_at) => {
-                    self.until_or_stop(ends_at).await;
-                    continue;
-                }
-            };
-            let unasked = self.now().since(asked_at).as_secs();
-            tracing::info!(%election, idleSeconds = unasked, "campaign paused; no app polls it");
-            if let Some(lease) = lease {
-                // Its outcome has no reader.
-                let _released = self.release(&lease).await;
-            }
+        let unasked = driver.now().since(asked_at).as_secs();
+        tracing::info!(%election, idleSeconds = unasked, "campaign paused; no app polls it");
+        if let Some(lease) = lease {
+            // Its outcome has no reader.
+            let _released = release(&driver, &lease).await;
         }
     }
 }

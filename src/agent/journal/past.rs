@@ -3,13 +3,23 @@
 //! Invariant: whatever is wrong with a journal, it is discarded as a whole, and nothing of it continues.
 //! That it was replaced by an older copy cannot be detected (docs/guarantees.md).
 
-use super::Past;
 use super::record::{Identity, Record};
 use crate::agent::core::discard::DiscardReason;
 use crate::agent::core::saved::SavedState;
 use crate::protocol::ids::LeaseId;
 use crate::protocol::lease::Loss;
 use crate::protocol::time::{Moment, SessionTtl};
+
+/// What an earlier process left in a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// There is none.
+    Nothing,
+    /// All of its records, oldest first.
+    Records(Vec<Vec<u8>>),
+    /// It is not as it was written. In words.
+    Damaged(String),
+}
 
 /// A journal that is discarded.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Life;
+use crate::agent::api::Life;
 use crate::agent::core::held::Held;
 use crate::agent::core::history::{End, EndedLease, RequestKey};
 use crate::agent::core::saved::{SavedLease, SavedSession};

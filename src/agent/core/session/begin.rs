@@ -1,6 +1,6 @@
 //! How a session begins: the store's revision is listed, then the object is created.
 
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::agent::core::effect::{Answer, OpId, StoreCall};
 use crate::agent::core::env::{Env, Machine};
 use crate::agent::core::limits::{CALL_LIMIT, REQUEST_PAUSE};

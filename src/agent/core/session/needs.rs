@@ -1,6 +1,6 @@
 //! The claims that wait for the session.
 
-use crate::agent::AcquireError;
+use crate::agent::api::AcquireError;
 use crate::protocol::ids::Resource;
 use crate::protocol::time::Moment;
 

@@ -11,13 +11,13 @@
 
 use std::time::Duration;
 
+use crate::agent::api::{AcquireError, AcquireRequest};
 use crate::agent::core::discard::DiscardReason;
 use crate::agent::core::effect::{Answer, CallId, Effect, OpId, Record, Reply, StoreCall};
 use crate::agent::core::env::{Env, Machine};
 use crate::agent::core::limits::{CALL_LIMIT, REQUEST_LIMIT, REQUEST_PAUSE};
 use crate::agent::core::report::ResumptionReport;
 use crate::agent::core::saved::{SavedSession, SavedState};
-use crate::agent::{AcquireError, AcquireRequest};
 use crate::protocol::ids::SessionId;
 use crate::protocol::key::SessionKey;
 use crate::protocol::lock::Lock;

@@ -3,7 +3,7 @@
 use super::leases::{SECOND, request};
 use super::releases::{claimant, found, lock, resource};
 use super::*;
-use crate::agent::{AcquireRequest, Acquired, Life};
+use crate::agent::api::{AcquireRequest, Acquired, Life};
 use crate::protocol::object::{LockAtRevision, LockEvent};
 use crate::protocol::queue::{Queue, Waiter};
 

@@ -4,7 +4,7 @@ use super::acquiring::{held_by, held_by_another, waiting};
 use super::leases::{SECOND, request};
 use super::releases::{found, lock, resource};
 use super::*;
-use crate::agent::Acquired;
+use crate::agent::api::Acquired;
 use crate::protocol::object::LockAtRevision;
 use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::token::Token;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::releases::{claimant, found, key, lock, resource};
 use super::*;
+use crate::agent::api::{AcquireRequest, LeaseError, LeaseView, Life};
 use crate::agent::core::answers;
 use crate::agent::core::begun::{self, FromWarm, NewLease};
 use crate::agent::core::history::End;
 use crate::agent::core::leases::EndedBy;
-use crate::agent::{AcquireRequest, LeaseError, LeaseView, Life};
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId};
 use crate::protocol::key::SessionKey;

@@ -3,11 +3,11 @@
 use super::leases::{SECOND, request};
 use super::releases::{claimant, found, lock, queued, resource};
 use super::*;
+use crate::agent::api::{AcquireRequest, Life};
 use crate::agent::core::begun::FromWarm;
 use crate::agent::core::leases::EndedBy;
 use crate::agent::core::observed;
 use crate::agent::core::own::Before;
-use crate::agent::{AcquireRequest, Life};
 use crate::protocol::object::LockEvent;
 use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest};

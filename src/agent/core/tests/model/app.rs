@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::node::{App, Node, Phase, Received, resource};
 use super::rules::{Bug, Rules};
 use super::*;
+use crate::agent::api::{AcquireRequest, Acquired, LeaseError, LeaseView, Life};
 use crate::agent::core::answers;
 use crate::agent::core::effect::CallId;
 use crate::agent::core::leases::EndedBy;
-use crate::agent::{AcquireRequest, Acquired, LeaseError, LeaseView, Life};
 
 /// An app's own TTL: longer than any run.
 const APP_TTL: Duration = Duration::from_secs(100_000);

@@ -2,9 +2,9 @@
 //! up now and then. It believes in its lease by its pod's clock, whatever becomes of the agent.
 
 use super::*;
+use crate::agent::api::{AcquireRequest, Acquired, LeaseError, LeaseView, Life};
 use crate::agent::core::answers;
 use crate::agent::core::leases::EndedBy;
-use crate::agent::{AcquireRequest, Acquired, LeaseError, LeaseView, Life};
 use crate::protocol::ids::LeaseId;
 
 /// The longest pause of an app.

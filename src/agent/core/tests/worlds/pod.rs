@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::network::Watch;
 use super::*;
-use crate::agent::Acquired;
+use crate::agent::api::Acquired;
 use crate::agent::journal::past::{self, Discarded};
 use crate::agent::journal::record::Identity;
 use crate::agent::journal::{Journal, Past, Recorder, Writer};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::settings::ReleaseRequest;
@@ -276,4 +277,43 @@ pub enum QueryError {
     /// The store lost writes.
     #[error(transparent)]
     StoreWentBack(#[from] StoreWentBack),
+}
+
+/// An election as this agent sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionView {
+    /// Which.
+    pub election: ElectionName,
+    /// How this agent leads; none when it does not.
+    pub lead: Option<Lead>,
+    /// Who leads; none when nobody does, or when that cannot be known of others.
+    pub holder: Option<HolderView>,
+    /// The leader's token, exact for a leader here; else the first of the last term.
+    pub token: Token,
+    /// How long ago the store said so; none for what this agent knows by itself, and where nothing
+    /// is known.
+    pub age: Option<Duration>,
+}
+
+/// The lead, by a lease of this agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lead {
+    /// The lease.
+    pub lease: LeaseId,
+    /// How long the app may act as the leader, from when it sent the request.
+    pub valid_for: Duration,
+}
+
+/// Why a question about an election has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ElectionError {
+    /// Nobody has run for it.
+    #[error("election {0} has had no candidate yet")]
+    Unknown(ElectionName),
+    /// The store is not asked with success, and nothing is known from before.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// As many streams are open as may be.
+    #[error(transparent)]
+    TooManyStreams(#[from] TooManyStreams),
 }
