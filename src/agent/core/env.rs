@@ -205,9 +205,9 @@ impl Outbox {
         overdue
     }
 
-    /// Asserts that no machine has two calls in flight.
+    /// Returns whether a machine has two calls in flight.
     #[cfg(test)]
-    pub(super) fn assert_one_call_each(&self) {
+    pub(super) fn has_second_call(&self) -> bool {
         let machines = self.in_flight.values().map(|call| &call.machine);
         // A session that is ended leaves its call to the ending, and several sessions may be ending.
         let of_sessions = [&Machine::Session, &Machine::Ending];
@@ -216,11 +216,7 @@ impl Outbox {
         let calls = machines.len();
         machines.sort();
         machines.dedup();
-        assert_eq!(
-            machines.len(),
-            calls,
-            "two calls of one machine: {machines:?}"
-        );
+        machines.len() < calls
     }
 
     /// Returns when a call may be overdue.

@@ -14,6 +14,26 @@ use crate::agent::core::leases::EndedBy;
 const APP_TTL: Duration = Duration::from_secs(100_000);
 
 impl Node {
+    pub(super) fn believes(&self, lock: usize, now: Duration) -> bool {
+        let until = self.apps[lock].believes_until;
+        until.is_some_and(|until| self.clock.at(now) < until)
+    }
+
+    pub(super) fn has_forgotten(&self, now: Duration) -> bool {
+        let now = self.clock.at(now);
+        let passed =
+            |app: &App| app.has_ended || app.believes_until.is_some_and(|until| until <= now);
+        self.apps.iter().any(passed)
+    }
+
+    /// Forgets beliefs that have passed.
+    pub(super) fn forget(&mut self, now: Duration) {
+        let now = self.clock.at(now);
+        for app in &mut self.apps {
+            app.has_ended = app.believes_until.take_if(|until| *until <= now).is_some();
+        }
+    }
+
     pub(super) fn can_ask(&self, lock: usize, now: Duration) -> bool {
         let app = &self.apps[lock];
         let is_idle = matches!(app.phase, Phase::Idle) && !self.believes(lock, now);
@@ -88,8 +108,8 @@ impl Node {
         match self.core_step(now, rules, renew, received) {
             Some(Ok(view)) => self.believe(lock, &view, local, received),
             None | Some(Err(LeaseError::Resuming)) => {}
-            Some(Err(LeaseError::Unknown)) if self.file.is_some() => {
-                received.push(Received::Flaw("a lease on file is unknown after a restart"));
+            Some(Err(LeaseError::Unknown)) => {
+                received.push(Received::Flaw("a lease is unknown that its app was given"));
             }
             // An app that has not renewed yet believes in the lease until its last answer's validity ends.
             Some(Err(_)) => self.apps[lock].phase = Phase::Idle,
@@ -111,10 +131,18 @@ impl Node {
         let Phase::Asking(_, asked) = self.apps[lock].phase else {
             return;
         };
-        let Ok(Acquired::Granted { lease, .. }) = outcome else {
-            self.apps[lock].phase = Phase::Idle;
-            self.apps[lock].has_ended = true;
-            return;
+        let lease = match outcome {
+            Ok(Acquired::Granted { lease, .. }) => lease,
+            refused => {
+                self.apps[lock].phase = Phase::Idle;
+                self.apps[lock].has_ended = true;
+                if rules.waits && matches!(refused, Ok(Acquired::Held { .. })) {
+                    received.push(Received::Flaw(
+                        "a caller that waits without a limit is refused",
+                    ));
+                }
+                return;
+            }
         };
         let counts_from = match rules.bug {
             Some(Bug::AppCountsFromAnswer) => self.clock.at(now),

@@ -1,7 +1,7 @@
 //! The negative controls: each broken part around the core must make the checker find a counterexample. A
 //! check that cannot fail shows nothing. `make bugs` shows bugs inside the core.
 
-use super::check::{EXCLUSION, SERVED, SOUND, TOKENS, violates};
+use super::check::{EXCLUSION, SERVED, SOUND, STORED, TOKENS, violates};
 use super::rules::{Budget, Bug, Return, Rules};
 use super::*;
 
@@ -84,6 +84,19 @@ fn restore_at_the_old_revision_is_detected() {
         )
     };
     violates("restore at the old revision", TOKENS, rules);
+}
+
+#[test]
+#[ignore = "walks through many states: make model"]
+fn free_lock_with_a_queue_is_detected() {
+    let rules = with(
+        Bug::QueueOfFreeLock,
+        Budget {
+            forces: 1,
+            ..Budget::NONE
+        },
+    );
+    violates("free lock with a queue", STORED, rules);
 }
 
 #[test]

@@ -209,11 +209,6 @@ impl Node {
             .min()
     }
 
-    pub(super) fn believes(&self, lock: usize, now: Duration) -> bool {
-        let until = self.apps[lock].believes_until;
-        until.is_some_and(|until| self.clock.at(now) < until)
-    }
-
     pub(super) fn is_due(&self, now: Duration) -> bool {
         let timeout = self.process.as_ref().and_then(Process::timeout);
         timeout.is_some_and(|timeout| timeout <= self.clock.at(now))
@@ -233,7 +228,9 @@ impl Node {
         process.is_some_and(|process| {
             let live = process.core.live();
             let holds = live.is_some_and(|live| !store.held_by(live.id()).is_empty());
-            process.calls.is_empty() && process.core.idle_since.is_some() && !holds
+            let core = &process.core;
+            let is_idle = core.idle_since.is_some() && core.ending.is_empty();
+            process.calls.is_empty() && is_idle && !holds
         })
     }
 
@@ -242,21 +239,6 @@ impl Node {
         let has_plans = |app: &App| app.tries > 0 || !matches!(app.phase, Phase::Idle);
         self.down != Some(Return::Never)
             && (self.process.is_none() || self.apps.iter().any(has_plans))
-    }
-
-    pub(super) fn has_forgotten(&self, now: Duration) -> bool {
-        let now = self.clock.at(now);
-        let passed =
-            |app: &App| app.has_ended || app.believes_until.is_some_and(|until| until <= now);
-        self.apps.iter().any(passed)
-    }
-
-    /// Forgets beliefs that have passed.
-    pub(super) fn forget(&mut self, now: Duration) {
-        let now = self.clock.at(now);
-        for app in &mut self.apps {
-            app.has_ended = app.believes_until.take_if(|until| *until <= now).is_some();
-        }
     }
 
     /// Runs a step of the core, and executes its effects. Then each app that has a lease renews it: for
@@ -291,7 +273,9 @@ impl Node {
         };
         let result = step(&mut process.core, &mut cx);
         process.core.settle(&mut cx);
-        process.core.out.assert_one_call_each();
+        if process.core.out.has_second_call() {
+            received.push(Received::Flaw("a machine has two calls"));
+        }
         while let Some(effect) = self.process.as_mut().and_then(|it| it.core.poll_effect()) {
             self.execute(effect, now, rules, received);
         }

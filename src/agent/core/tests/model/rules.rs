@@ -78,6 +78,8 @@ pub(super) enum Bug {
     ClocksFarApart,
     /// The operator revokes a session at once.
     RevokedAtOnce,
+    /// The operator frees a lock that others wait for.
+    QueueOfFreeLock,
     /// A backup is restored at its old revision.
     RestoreWithoutRaise,
 }

@@ -139,6 +139,18 @@ impl World {
         world
     }
 
+    /// Returns whether an app received a lease after another world.
+    pub(super) fn has_granted_since(&self, before: &Self) -> bool {
+        self.received != before.received
+    }
+
+    /// Returns the same world in which no late write arrives any more.
+    pub(super) fn without_late_writes(&self) -> Self {
+        let mut world = self.clone();
+        world.strays.clear();
+        world
+    }
+
     /// Returns the world after a step.
     pub(super) fn after(&self, action: &Action, rules: &Rules) -> Self {
         let mut next = self.clone();
@@ -158,7 +170,8 @@ impl World {
             self.strays.extend(left);
             return;
         }
-        if node.is_done(&self.store) {
+        // A write that arrives late may give it something to do.
+        if node.is_done(&self.store) && self.strays.is_empty() {
             let node = Arc::make_mut(&mut self.nodes[number]);
             node.crash(Return::Never);
         }
@@ -306,6 +319,9 @@ impl World {
             }
             (call, _) => store.call(call),
         };
+        if matches!(answer, Answer::Failed(StoreError::Invalid(_))) {
+            self.flaw = Some("a write breaks the rules of the store");
+        }
         self.queue_events(rules);
         answer
     }
@@ -362,7 +378,15 @@ impl World {
             Action::ForceRelease(lock) => {
                 self.left.forces -= 1;
                 self.overridden[*lock] = true;
+                let before = store.locks.get(&resource(*lock)).cloned();
                 operator::force_release(store, &resource(*lock));
+                if let (Some(before), Some(Bug::QueueOfFreeLock)) = (before, rules.bug) {
+                    let grant = None;
+                    store.write_lock(Lock {
+                        grant,
+                        ..before.value
+                    });
+                }
             }
             Action::TakeBackup => self.backup = Some(self.store.clone()),
             Action::Restore => {
