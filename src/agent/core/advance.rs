@@ -25,9 +25,8 @@ use super::granted::{granted, written};
 use super::judgement::{held, judge, judged};
 use super::leases::Leases;
 use super::limits::CALL_LIMIT;
-use super::next::Next;
+use super::next::{Next, Source};
 use super::reply::{answer_overdue, deliver, held_here, record};
-use super::source::Source;
 
 /// Does for the callers of a lock what can be done now.
 pub(super) fn run(leases: &mut Leases, resource: &Resource) {

@@ -14,12 +14,11 @@ use super::granted::{session_claim, write};
 use super::leases::Leases;
 use super::leftover::Uncertain;
 use super::limits::CALL_LIMIT;
-use super::next::Next;
+use super::next::{Next, Source};
 use super::observed;
 use super::reply::{answer_overdue, held_by_other, record};
 use super::report::ClaimReport;
 use super::session::Live;
-use super::source::Source;
 
 /// How many queue entries of one pod the admission policies allow.
 const ENTRIES_OF_A_POD: usize = 2;

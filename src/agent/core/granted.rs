@@ -17,10 +17,9 @@ use super::holder::record_strict;
 use super::leases::Leases;
 use super::leftover::Uncertain;
 use super::limits::CALL_LIMIT;
-use super::next::Next;
+use super::next::{Next, Source};
 use super::reply::{deliver, held_by_other};
 use super::report::ClaimReport;
-use super::source::Source;
 
 /// Sends a write that was decided on a version.
 pub(super) fn write(

@@ -19,7 +19,7 @@ use super::env::Env;
 use super::gone::{Ending, GoneGrant};
 use super::history::RequestKey;
 use super::release::ReleaseOf;
-use super::summary::Summary;
+use super::report::Summary;
 
 /// A lease that is served.
 #[derive(Clone, Debug)]

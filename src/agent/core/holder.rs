@@ -19,9 +19,9 @@ use crate::protocol::token::Mint;
 use super::effect::{Answer, OpId, StoreCall};
 use super::env::{Env, Machine};
 use super::limits::CALL_LIMIT;
+use super::next::Source;
 use super::peers::Peers;
 use super::report::ClaimReport;
-use super::source::Source;
 
 /// How long a refusal by policy is taken as the answer to the next take-over too.
 const STRICT_REMEMBERED: Duration = Duration::from_secs(60);

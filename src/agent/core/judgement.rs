@@ -11,12 +11,11 @@ use super::effect::{Answer, Effect, OpId, StoreCall};
 use super::granted::{session_claim, write};
 use super::holder::{self, Fate, Judge, Judging, Progress};
 use super::leases::Leases;
-use super::next::{Next, Outlook};
+use super::next::{Next, Outlook, Source};
 use super::release::ReleaseOf;
 use super::reply::held_by_other;
 use super::report::ClaimReport;
 use super::session::Live;
-use super::source::Source;
 use crate::agent::api::{AcquireError, Acquired};
 
 /// Asks whether the holder lives.

@@ -29,9 +29,8 @@ use super::own::Own;
 use super::peers::Peers;
 use super::release::{REFUSED_FOR, ReleaseOf};
 use super::releases::{self, Releases};
-use super::report::{ClaimReport, Report};
+use super::report::{ClaimReport, Report, Summary};
 use super::session::SessionMachine;
-use super::summary::Summary;
 use super::warm::{KeptFor, Warm};
 use super::watching::Watching;
 

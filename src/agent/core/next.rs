@@ -5,7 +5,14 @@ use crate::protocol::lock::Lock;
 use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 
-use super::source::Source;
+/// Where a lock comes from that is decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A read that was sent at this moment.
+    Read(Moment),
+    /// It was known before, or a write returned it.
+    Known,
+}
 
 /// What follows a step of a claim.
 pub(super) enum Next {

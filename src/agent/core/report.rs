@@ -12,7 +12,6 @@ use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::token::{Revision, StoreWentBack, Token};
 
 use super::discard::DiscardReason;
-use super::summary::Summary;
 
 /// What an incident says: its actor and its reason.
 pub(in crate::agent) type Said = (Arc<str>, Arc<str>);
@@ -141,4 +140,15 @@ impl From<ClaimReport> for Report {
     fn from(report: ClaimReport) -> Self {
         Self::Claim(report)
     }
+}
+
+/// What is logged of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent) struct Summary {
+    pub(in crate::agent) resource: Resource,
+    pub(in crate::agent) lease: LeaseId,
+    pub(in crate::agent) owner: OwnerId,
+    pub(in crate::agent) token: Token,
+    /// How long it has lasted.
+    pub(in crate::agent) lasted: Duration,
 }

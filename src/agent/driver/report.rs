@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use crate::agent::core::discard::DiscardReason;
-use crate::agent::core::report::{ClaimReport, Report, ResumptionReport, Said};
-use crate::agent::core::summary::Summary;
+use crate::agent::core::report::{ClaimReport, Report, ResumptionReport, Said, Summary};
 use crate::agent::metrics::Metrics;
 use crate::protocol::ids::{LeaseId, SessionId};
 use crate::protocol::lease::Loss;
