@@ -28,18 +28,14 @@ help: ## This list
 check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and integration tests, 40 simulated worlds
 
 .PHONY: test
-test: check policies api-schema chart alerts quick-proofs e2e ## Required for each change: check, the policies, API schema, chart, alerts, model, one minute of faults, e2e
+test: check policies api-schema chart alerts fault-short e2e ## Required for each change: check, the policies, API schema, chart, alerts, one minute of faults, e2e
 
 .PHONY: prove
-prove: bugs long-proofs floor crowd elections comparison $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, oldest Kubernetes, crowd, elections, client-go, node
-
-.PHONY: quick-proofs
-quick-proofs: # On two cores, the fault run leaves one of them idle.
-	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault-short model
+prove: bugs long-proofs floor crowd elections comparison $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, model, oldest Kubernetes, crowd, elections, client-go, node
 
 .PHONY: long-proofs
-long-proofs:
-	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault sim $(IMAGE)
+long-proofs: # On two cores, the fault run leaves one of them idle.
+	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault sim model $(IMAGE)
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied

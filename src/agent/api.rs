@@ -88,13 +88,13 @@ pub enum Acquired {
         /// Whether this repeats the answer to the same `requestId`.
         replayed: bool,
     },
-    /// Another session has it, or another lease of this pod.
+    /// Another session has it, or this pod: for another lease, for an earlier caller, or on its way back.
     Held {
         /// The holder.
         holder: HolderView,
         /// How many wait for it.
         queue_length: usize,
-        /// More about why the caller did not get it, if there is something to say.
+        /// A sentence for people about why the caller did not get it, if there is more to say.
         hint: Option<String>,
     },
 }

@@ -16,7 +16,7 @@ mod cooldown;
 mod decision;
 pub(super) mod discard;
 pub(super) mod effect;
-mod ending;
+mod ending_sessions;
 mod env;
 mod failure;
 pub(super) mod free_locks;
@@ -62,7 +62,7 @@ use crate::protocol::token::{Revision, StoreWentBack};
 
 use acquiring::{AcquireConfig, Acquiring};
 use effect::{Answer, CallId, Effect, Input, LostSession, OpId, Reply, WatchId, WatchInput};
-use ending::{EndingSession, EndingSessions};
+use ending_sessions::{EndingSession, EndingSessions};
 pub(super) use env::Cx;
 use env::{Env, InFlight, Machine, Outbox};
 use free_locks::FreeLocks;

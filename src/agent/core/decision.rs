@@ -16,7 +16,7 @@ use super::leftover::Uncertain;
 use super::limits::CALL_LIMIT;
 use super::next::{Next, Source};
 use super::observed;
-use super::reply::{answer_overdue, held_by_other, record};
+use super::reply::{answer_overdue, held_as_read, record};
 use super::report::ClaimReport;
 use super::session::Live;
 
@@ -68,7 +68,7 @@ pub(super) fn found(
     let Some(grant) = &lock.value.grant else {
         return Next::Decide(lock, source);
     };
-    let held = held_by_other(&lock.value, grant, claim, None);
+    let held = held_as_read(&lock.value, grant, claim, None);
     if leases.session.live().map(Live::key) != Some(grant.holder.key()) {
         // A caller whose time is up before more is known is told at least this.
         record(leases, &claim.resource, Ok(held.clone()));

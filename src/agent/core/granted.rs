@@ -18,7 +18,7 @@ use super::leases::Leases;
 use super::leftover::Uncertain;
 use super::limits::CALL_LIMIT;
 use super::next::{Next, Source};
-use super::reply::{deliver, held_by_other};
+use super::reply::{deliver, held_as_read};
 use super::report::ClaimReport;
 
 /// Sends a write that was decided on a version.
@@ -119,7 +119,7 @@ fn lost_race(
 fn held_still(claim: &Claim, on: Box<Stored<Lock>>, hint: Option<String>) -> Next {
     match &on.value.grant {
         Some(grant) => {
-            let held = held_by_other(&on.value, grant, claim, hint);
+            let held = held_as_read(&on.value, grant, claim, hint);
             Next::held(on, Source::Known, held)
         }
         None => Next::BackOff,
@@ -134,7 +134,7 @@ fn applied(leases: &mut Leases, claim: &Claim, stored: Box<Stored<Lock>>) -> Nex
     }
     match &stored.value.grant {
         Some(grant) if claim.is_queued_in(&stored.value, pod) => {
-            let held = held_by_other(&stored.value, grant, claim, None);
+            let held = held_as_read(&stored.value, grant, claim, None);
             Next::held(stored, Source::Known, held)
         }
         // It served another.

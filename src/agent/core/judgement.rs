@@ -13,7 +13,7 @@ use super::holder::{self, Fate, Judge, Judging, Progress};
 use super::leases::Leases;
 use super::next::{Next, Outlook, Source};
 use super::release::ReleaseOf;
-use super::reply::held_by_other;
+use super::reply::held_as_read;
 use super::report::ClaimReport;
 use super::session::Live;
 use crate::agent::api::{AcquireError, Acquired};
@@ -103,7 +103,7 @@ fn by_fate(
             dead_at,
         } => {
             let outlook = Outlook {
-                held: held_by_other(&lock.value, grant, claim, hint),
+                held: held_as_read(&lock.value, grant, claim, hint),
                 again_at: until,
                 dead_at,
             };
@@ -140,7 +140,7 @@ fn take_over(
     Ok(write(leases, claim, lock, Write::TakeOver, call))
 }
 
-/// Another holds the lock, and that is all that can be known now: tries are answered, and callers that
+/// The lock is held, also by a grant of this session on its way back, and that is all that can be known now: tries are answered, and callers that
 /// wait stay in the queue or come back.
 pub(super) fn held(
     leases: &mut Leases,

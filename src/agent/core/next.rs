@@ -45,7 +45,7 @@ pub(super) enum Next {
     Done,
 }
 
-/// What is known of a lock that another holds.
+/// What is known of a lock that is held.
 pub(super) struct Outlook {
     pub(super) held: Acquired,
     /// When its holder's session is read again, if before the usual time.
@@ -55,7 +55,7 @@ pub(super) struct Outlook {
 }
 
 impl Next {
-    /// Another holds the lock; its holder is not judged.
+    /// The lock is held; its holder is not judged.
     pub(super) fn held(lock: Box<Stored<Lock>>, source: Source, held: Acquired) -> Self {
         let outlook = Outlook {
             held,

@@ -49,7 +49,8 @@ pub(in crate::agent) struct Before {
 }
 
 impl Own {
-    /// Returns the lease of a resource.
+    /// Returns the lease of a resource. Its app may have ended it: then it is `closing`, and only readers of
+    /// an election still believe in it.
     pub(in crate::agent) fn held(&self, resource: &Resource) -> Option<&Held> {
         self.held.get(resource).map(Box::as_ref)
     }

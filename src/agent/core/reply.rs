@@ -1,17 +1,36 @@
 //! What callers are answered.
+//!
+//! Who is in the way decides what a caller gets that cannot have the lock:
+//!
+//! | the grant | a try | a caller whose wait is over |
+//! | --- | --- | --- |
+//! | another session's | [`held_as_read`]; if it is marked as kept, after 250 ms in the queue | the same |
+//! | this pod's, with a lease, also one that only readers believe in | [`held_here`] | the same |
+//! | this pod's, warm, and an earlier caller gets it | [`held_here`] | the same |
+//! | this pod's, and being released | a lease or 503 within five seconds (`failure`) | [`held_as_read`] |
+//!
+//! A free lock has no queue: a release hands the lock to the first waiter in the same write.
 
 use crate::agent::api::{AcquireError, Acquired, HolderView, LeaseView};
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::{Grant, Lock};
+use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
 
 use super::answers;
 use super::callers::{Caller, CallerId, Callers};
 use super::claim::Claim;
 use super::effect::{CallId, Effect, Reply};
+use super::held::Held;
 use super::leases::Leases;
 use super::session::Live;
+use super::warm::Warm;
 
+/// What to say of a lock that serves a lease of this pod.
+const HELD_HERE: &str = "this pod holds the lock itself; locks are not reentrant";
+/// What to say of a lock that this pod holds and that another of its callers gets.
+const WARM_HERE: &str =
+    "this pod holds the lock itself, and callers that came earlier get it first";
 /// What to say of a kept lock that was not given.
 const KEPT_AND_IN_USE: &str = "its pod keeps the lock between leases and gives it to whoever asks \
      when it is idle; it did not within 250 ms, so it is in use";
@@ -128,42 +147,52 @@ pub(super) fn refuse_all(leases: &mut Leases, resource: &Resource, error: &Acqui
     }
 }
 
-/// Returns what a caller is told of a lock that this pod holds itself. A caller that waits does not
-/// count itself.
+/// Returns what a caller is told of a lock that serves a lease of this pod, or is warm here. A caller that
+/// waits does not count itself.
 pub(super) fn held_here(
     leases: &Leases,
     resource: &Resource,
     is_waiting: bool,
 ) -> Option<Acquired> {
-    let pod = leases.session.pod().name.to_string();
-    let (holder, stored) = if let Some(held) = leases.own.held(resource) {
-        let holder = HolderView {
-            owner: held.owner.clone(),
-            pod,
-            token: held.lease.token,
-            acquired_at: held.acquired_at,
-            metadata: held.metadata.clone(),
-            kept: false,
-        };
-        (holder, &held.stored)
-    } else {
-        // On its way to the next caller.
-        let warm = leases.own.warm(resource)?;
-        let grant = warm.stored.value.grant.as_ref()?;
-        let holder = HolderView {
-            kept: false,
-            token: warm.tenure.last_token(),
-            ..holder_view(&warm.stored.value, grant)
-        };
-        (holder, &warm.stored)
-    };
+    let by_lease = leases
+        .own
+        .held(resource)
+        .map(|held| held_by_lease(leases, held));
+    let warm = || held_warm(leases.own.warm(resource)?);
+    let (holder, stored, hint) = by_lease.or_else(warm)?;
     let own = leases.session.live().map(Live::key);
     let waiting = leases.acquiring.waiting_for(&stored.value, own.as_ref());
     Some(Acquired::Held {
         holder,
         queue_length: waiting.saturating_sub(usize::from(is_waiting)),
-        hint: Some("this pod holds the lock itself; locks are not reentrant".into()),
+        hint: Some(hint.into()),
     })
+}
+
+fn held_by_lease<'a>(
+    leases: &Leases,
+    held: &'a Held,
+) -> (HolderView, &'a Stored<Lock>, &'static str) {
+    let holder = HolderView {
+        owner: held.owner.clone(),
+        pod: leases.session.pod().name.to_string(),
+        token: held.lease.token,
+        acquired_at: held.acquired_at,
+        metadata: held.metadata.clone(),
+        kept: false,
+    };
+    (holder, &held.stored, HELD_HERE)
+}
+
+/// A warm grant is on its way to the next caller.
+fn held_warm(warm: &Warm) -> Option<(HolderView, &Stored<Lock>, &'static str)> {
+    let grant = warm.stored.value.grant.as_ref()?;
+    let holder = HolderView {
+        kept: false,
+        token: warm.tenure.last_token(),
+        ..holder_view(&warm.stored.value, grant)
+    };
+    Some((holder, &warm.stored, WARM_HERE))
 }
 
 /// Returns who holds a lock, for people.
@@ -207,8 +236,9 @@ fn hinted(mut acquired: Acquired, words: &str) -> Acquired {
     acquired
 }
 
-/// Returns the answer to a caller that cannot have the lock. The claim's own queue entry is not counted.
-pub(super) fn held_by_other(
+/// Returns the answer to a caller that cannot have the lock, from the lock as it was read. The grant may be
+/// this session's own, on its way back. The claim's own queue entry is not counted.
+pub(super) fn held_as_read(
     lock: &Lock,
     grant: &Grant,
     claim: &Claim,

@@ -44,7 +44,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "release",
             "leftover",
             "lost",
-            "ending",
+            "ending_sessions",
             "session",
             "watch",
             "held",
