@@ -17,10 +17,10 @@ mod election;
 mod events;
 mod hold;
 mod journal;
-mod leases;
 mod metrics;
 mod observe;
 mod query;
+mod release;
 mod resume;
 mod state;
 mod stop;
@@ -181,11 +181,11 @@ impl Agent {
     /// [`LeaseError`] when the lease is unknown or was lost before, also when the store says so
     /// only now. Releasing twice is no error.
     pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
-        leases::release(&self.0, lease).await
+        release::release(&self.0, lease).await
     }
 
     /// Loses a lease before the deadline that its app was told, as when a person ended its grant. It
-    /// happens only because somebody asked for it: `leasehold dev --fault-api`.
+    /// happens only on request: `leasehold dev --fault-api`.
     ///
     /// # Errors
     /// [`LeaseError`] when there is no such lease (any more).
@@ -198,7 +198,7 @@ impl Agent {
 
     /// Why a lease is over, as it may be told: where that is being looked up, when it is known.
     pub async fn explained(&self, lease: &LeaseId, error: LeaseError) -> LeaseError {
-        leases::explained(&self.0, lease, error).await
+        release::explained(&self.0, lease, error).await
     }
 
     /// The events of a lease. They are no sign of its app's life, and it does not end with them.

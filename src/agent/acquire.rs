@@ -8,19 +8,18 @@ use crate::store::StoreError;
 use super::api::{AcquireError, AcquireRequest, Acquired};
 use super::core::effect::{CallId, Input, Reply};
 use super::driver::Driver;
-use super::leases::explained;
+use super::release::explained;
 
 /// A call that waits for its answer. Dropping it is hanging up.
 struct Waiting {
     driver: Driver,
     call: CallId,
     answer: oneshot::Receiver<Reply>,
-    is_answered: bool,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if self.is_answered {
+        if self.answer.is_terminated() {
             return;
         }
         // From here on the driver gets back what it sends.
@@ -65,11 +64,8 @@ async fn ask_core(
         driver: driver.clone(),
         call,
         answer,
-        is_answered: false,
     };
-    let reply = (&mut waiting.answer).await;
-    waiting.is_answered = true;
-    match reply {
+    match (&mut waiting.answer).await {
         Ok(Reply::Acquired(outcome)) => *outcome,
         Ok(Reply::Done) | Err(_) => Err(AcquireError::Store(StoreError::Ambiguous(
             "the wait was cut off".into(),

@@ -45,7 +45,8 @@ pub struct AcquireRequest {
     pub preferred: bool,
     /// How long the grant is kept after the lease, in case the app comes back; zero is not at all.
     pub keep: Duration,
-    /// The app's name for this request: a repetition gets the same lease.
+    /// The app's name for this request, among those of its owner for this resource: a repetition gets the
+    /// same lease.
     pub request_id: Option<String>,
 }
 

@@ -1,5 +1,5 @@
 //! The agent's decisions, as a pure state machine: inputs and the time go in, effects come out, as in
-//! quinn-proto. It imports only `std`, `protocol` and the agent's `types`.
+//! quinn-proto. It imports only `std`, `protocol` and the agent's `api`.
 //!
 //! The core has no I/O, no async, no clock, no randomness and no logging of its own. The driver
 //! executes its effects, feeds the answers back and decides nothing. Each machine has at most one
@@ -12,6 +12,7 @@ pub(super) mod backoff;
 pub(super) mod begun;
 mod callers;
 mod claim;
+mod config;
 mod cooldown;
 mod decision;
 pub(super) mod discard;
@@ -60,7 +61,8 @@ use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, StoreWentBack};
 
-use acquiring::{AcquireConfig, Acquiring};
+use acquiring::Acquiring;
+pub(super) use config::CoreConfig;
 use effect::{Answer, CallId, Effect, Input, LostSession, OpId, Reply, WatchId, WatchInput};
 use ending_sessions::{EndingSession, EndingSessions};
 pub(super) use env::Cx;
@@ -76,19 +78,8 @@ use peers::Peers;
 use releases::Releases;
 use report::Report;
 use saved::SavedState;
-use session::{Live, SessionConfig, SessionMachine};
+use session::{Live, SessionMachine};
 use watching::Watching;
-
-/// What the core is configured with.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct CoreConfig {
-    /// What sessions are made of.
-    pub(super) session: SessionConfig,
-    /// Added to every token base.
-    pub(super) token_floor: u64,
-    /// How much is acquired at once, and how.
-    pub(super) acquire: AcquireConfig,
-}
 
 /// Decides about the session, its watch, claims, leases, warm grants and grants that are over, and has
 /// what was observed of the store.

@@ -2,7 +2,8 @@
 //! watch, records, replies. It decides nothing.
 //!
 //! Invariant: effects are executed in their order under the agent's mutex, so a record is on file
-//! before anything that follows from it is answered. Only logs and counters come after it is released.
+//! before anything that follows from it is answered. After the mutex is released come logs and counters, and
+//! answers that no caller receives are fed back.
 
 mod report;
 
@@ -49,7 +50,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 struct After {
     /// What is logged and counted.
     reports: Vec<Report>,
-    /// Answers that nobody receives.
+    /// Answers that no caller receives.
     undelivered: Vec<Reply>,
 }
 
@@ -81,9 +82,9 @@ pub(super) struct Shared {
     deadlines_changed: Notify,
     /// Notified when a lease, a claim or a release ended.
     pub(super) something_ended: Notify,
-    /// Told when streams of events have something to say that no timer tells them of.
+    /// Notified when streams may have an event that no timer brings.
     pub(super) streams_changed: Notify,
-    /// Told when more is known of a lock that callers wait for.
+    /// Notified when more is known of a lock that callers wait for.
     pub(super) outlook_changed: Notify,
     pub(super) tasks: TaskTracker,
     pub(super) stop: CancellationToken,
@@ -152,7 +153,7 @@ impl Driver {
         tokio::time::sleep(moment.since(self.now())).await;
     }
 
-    /// Starts a task, which ends with the agent.
+    /// Starts a task.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.spawn_joined(task);
     }
@@ -234,9 +235,14 @@ impl Driver {
                 lease,
                 replayed: false,
             }) = *outcome
-            && !self.has_left()
         {
-            self.feed(Input::Undelivered(lease.lease));
+            self.with_state(|state| {
+                if !state.has_left {
+                    self.step(state, |core, cx| {
+                        core.handle(cx, Input::Undelivered(lease.lease));
+                    });
+                }
+            });
         }
     }
 
@@ -276,7 +282,7 @@ impl Driver {
     }
 
     /// Feeds the core's timer when it is due.
-    pub(super) fn spawn_timer(&self) {
+    fn spawn_timer(&self) {
         let driver = self.clone();
         self.spawn_supervised("the timer", move || driver.clone().keep_time());
     }

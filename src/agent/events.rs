@@ -17,7 +17,7 @@ pub use super::core::stream::Request;
 use super::core::stream::{Cursor, Event, Next, Over, Status};
 use super::core::{Core, answers};
 use super::driver::Driver;
-use super::streams::{Follower, StreamPlace};
+use super::streams::{Follower, StreamPermit};
 
 /// Something that an app is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct LeaseEvents {
     arrived: Moment,
     cursor: Cursor,
     opening: fn(LeaseView) -> LeaseEvent,
-    _place: StreamPlace,
+    _permit: StreamPermit,
 }
 
 impl LeaseEvents {
@@ -77,8 +77,8 @@ impl LeaseEvents {
     ) -> Result<Self, EventsError> {
         // Whether there is such a lease, and how it ended, is answered as any question is.
         driver.with_leases(|leases| answers::read(leases, lease, arrived))?;
-        let place = driver.streams.place()?;
-        let events = Self::of_served(driver, lease, arrived, LeaseEvent::Heartbeat, place);
+        let permit = driver.streams.permit()?;
+        let events = Self::of_served(driver, lease, arrived, LeaseEvent::Heartbeat, permit);
         Ok(events.ok_or(LeaseError::Unknown)?)
     }
 
@@ -88,7 +88,7 @@ impl LeaseEvents {
         lease: &LeaseId,
         arrived: Moment,
         opening: fn(LeaseView) -> LeaseEvent,
-        place: StreamPlace,
+        permit: StreamPermit,
     ) -> Option<Self> {
         let is_served = {
             let state = driver.state();
@@ -102,7 +102,7 @@ impl LeaseEvents {
             arrived,
             cursor: Cursor::default(),
             opening,
-            _place: place,
+            _permit: permit,
         })
     }
 

@@ -17,8 +17,8 @@ use super::acquire::acquire;
 use super::api::{AcquireError, AcquireRequest, Acquired};
 use super::driver::Driver;
 use super::events::{LeaseEvent, LeaseEvents};
-use super::leases::release_hung_up;
-use super::streams::StreamPlace;
+use super::release::release_hung_up;
+use super::streams::StreamPermit;
 
 type Acquiring = Pin<Box<dyn Future<Output = Result<Acquired, AcquireError>> + Send>>;
 
@@ -46,7 +46,7 @@ struct Waiting {
     acquiring: Acquiring,
     /// When the next event is due.
     due: Moment,
-    place: StreamPlace,
+    permit: StreamPermit,
 }
 
 /// A lease whose connection is there.
@@ -68,7 +68,7 @@ impl Hold {
         request: AcquireRequest,
         arrived: Moment,
     ) -> Result<Self, AcquireError> {
-        let place = driver.streams.place()?;
+        let permit = driver.streams.permit()?;
         let request = AcquireRequest {
             wait: Duration::MAX,
             request_id: None,
@@ -82,7 +82,7 @@ impl Hold {
             stage: Stage::Waiting(Waiting {
                 acquiring: Box::pin(async move { acquire(&asking, request, arrived).await }),
                 due: arrived,
-                place,
+                permit,
             }),
         };
         hold.begin().await?;
@@ -149,9 +149,9 @@ impl Hold {
                     driver: self.driver.clone(),
                     lease: lease.lease.clone(),
                 };
-                let (driver, place) = (&self.driver, waiting.place);
+                let (driver, permit) = (&self.driver, waiting.permit);
                 let opening = LeaseEvent::Acquired;
-                match LeaseEvents::of_served(driver, &lease.lease, self.arrived, opening, place) {
+                match LeaseEvents::of_served(driver, &lease.lease, self.arrived, opening, permit) {
                     Some(events) => Stage::Holding(events, guard),
                     // Lost before anybody was told of it.
                     None => Stage::Failed(AcquireError::GrantEnded),

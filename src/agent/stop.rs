@@ -9,7 +9,7 @@ use super::core::effect::Input;
 use super::core::leases::EndedBy;
 use super::core::{CALL_LIMIT, Core};
 use super::driver::Driver;
-use super::leases::end;
+use super::release::end;
 
 /// How long an agent that stops without delay waits for what it may have to release.
 const RESUMED_AT_THE_END: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! The streams of events that are open: how many there are, and what wakes those of a lease.
+//! How many streams of events are open, and what wakes those who follow a lease: streams and campaigns.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,17 +11,15 @@ use crate::protocol::ids::LeaseId;
 use super::api::TooManyStreams;
 
 /// One of the streams that may be open at once.
-pub(super) type StreamPlace = OwnedSemaphorePermit;
+pub(super) type StreamPermit = OwnedSemaphorePermit;
 
-/// What followers of each lease wait for.
+/// What followers of each lease wait for: a lease that is over wakes its own, and there are many of both.
 type Followers = BTreeMap<LeaseId, Arc<Notify>>;
 
-/// The streams that are open. Cloning gives another handle to the same ones.
-#[derive(Clone)]
+/// The streams that are open, and the followers of leases.
 pub(super) struct Streams {
     limit: usize,
-    places: Arc<Semaphore>,
-    /// Wakes those of each lease when it is over, and no others: there are many of both.
+    permits: Arc<Semaphore>,
     followers: Arc<Mutex<Followers>>,
 }
 
@@ -31,27 +29,27 @@ impl Streams {
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Self {
             limit,
-            places: Arc::new(Semaphore::new(limit)),
+            permits: Arc::new(Semaphore::new(limit)),
             followers: Arc::default(),
         }
     }
 
     /// How many are open.
     pub(super) fn open(&self) -> usize {
-        self.limit - self.places.available_permits()
+        self.limit - self.permits.available_permits()
     }
 
-    /// Room for one more stream.
-    pub(super) fn place(&self) -> Result<StreamPlace, TooManyStreams> {
-        let place = self.places.clone().try_acquire_owned();
-        place.map_err(|_none| TooManyStreams { limit: self.limit })
+    /// Returns a permit for one more stream.
+    pub(super) fn permit(&self) -> Result<StreamPermit, TooManyStreams> {
+        let permit = self.permits.clone().try_acquire_owned();
+        permit.map_err(|_none| TooManyStreams { limit: self.limit })
     }
 
     /// Follows a lease to its end.
     pub(super) fn follow(&self, lease: &LeaseId) -> Follower {
-        let mut followers = self.followers();
+        let mut followers = locked(&self.followers);
         Follower {
-            streams: self.clone(),
+            followers: self.followers.clone(),
             lease: lease.clone(),
             over: followers.entry(lease.clone()).or_default().clone(),
         }
@@ -59,21 +57,19 @@ impl Streams {
 
     /// A lease is over.
     pub(super) fn wake(&self, lease: &LeaseId) {
-        if let Some(over) = self.followers().get(lease) {
+        if let Some(over) = locked(&self.followers).get(lease) {
             over.notify_waiters();
         }
     }
+}
 
-    fn followers(&self) -> MutexGuard<'_, Followers> {
-        self.followers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked(followers: &Mutex<Followers>) -> MutexGuard<'_, Followers> {
+    followers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One that is woken when its lease is over.
 pub(super) struct Follower {
-    streams: Streams,
+    followers: Arc<Mutex<Followers>>,
     lease: LeaseId,
     over: Arc<Notify>,
 }
@@ -87,9 +83,11 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        let mut followers = self.streams.followers();
-        // The last one besides the map.
-        if Arc::strong_count(&self.over) == 2 {
+        let mut followers = locked(&self.followers);
+        // Dropped under the mutex: of two followers that end at once, the second one finds none left.
+        drop(std::mem::take(&mut self.over));
+        let over = followers.get(&self.lease);
+        if over.is_some_and(|over| Arc::strong_count(over) == 1) {
             followers.remove(&self.lease);
         }
     }

@@ -50,9 +50,9 @@ pub(super) struct AcquireBody {
     /// values of at most 256 bytes.
     #[serde(default, deserialize_with = "unique_entries")]
     pub(super) metadata: Option<BTreeMap<String, String>>,
-    /// An idempotency key, 1 to 128 printable ASCII characters. A repeated request returns the same
-    /// lease, or 410 `lease_lost` if that has ended (for 10 minutes after its end): a late repetition
-    /// acquires nothing.
+    /// An idempotency key, 1 to 128 printable ASCII characters; it counts together with `resource` and
+    /// `ownerId`. A repeated request returns the same lease, or 410 `lease_lost` if that has ended (for 10
+    /// minutes after its end): a late repetition acquires nothing.
     #[schema(min_length = 1, max_length = 128)]
     pub(super) request_id: Option<String>,
 }

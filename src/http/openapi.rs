@@ -16,7 +16,9 @@ use utoipa::openapi::example::Example;
 use utoipa::openapi::header::Header;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, SchemaType, Type};
-use utoipa::openapi::{Content, KnownFormat, Ref, RefOr, Response as ApiResponse, SchemaFormat};
+use utoipa::openapi::{
+    Content, KnownFormat, PathItem, Ref, RefOr, Response as ApiResponse, SchemaFormat,
+};
 use utoipa::{Modify, OpenApi};
 
 use super::error::{Code, PROBLEM_JSON};
@@ -149,12 +151,23 @@ impl Modify for Problems {
             .schemas
             .insert("Problem".into(), RefOr::T(problem_schema().into()));
         for (path, item) in &mut openapi.paths.paths {
-            let operations = [&mut item.get, &mut item.post, &mut item.delete];
-            for operation in operations.into_iter().flatten() {
+            for operation in operations(item) {
                 add_problems(operation, &codes_of(path, operation.request_body.is_some()));
             }
         }
     }
+}
+
+/// Returns the calls of a path.
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let reads = [&mut item.get, &mut item.head];
+    let writes = [
+        &mut item.post,
+        &mut item.put,
+        &mut item.patch,
+        &mut item.delete,
+    ];
+    reads.into_iter().chain(writes).flatten()
 }
 
 fn codes_of(path: &str, has_body: bool) -> Vec<Code> {

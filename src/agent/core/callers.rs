@@ -75,7 +75,8 @@ pub(super) struct Overdue {
 }
 
 impl Caller {
-    /// Returns whether it waits for the lock, and does not only ask for it.
+    /// Returns whether it waits for the lock, and does not only ask for it: also a try that has joined the
+    /// queue of a kept lock.
     pub(super) fn waits(&self) -> bool {
         self.tried.is_some() || !self.request.wait.is_zero()
     }
@@ -219,8 +220,8 @@ impl Callers {
     /// Returns how many of them asked to wait.
     pub(super) fn waiting(&self) -> usize {
         let mut callers = self.list.iter();
-        let waits = |caller: &&Caller| !caller.request.wait.is_zero();
-        callers.by_ref().filter(waits).count()
+        let asked_to_wait = |caller: &&Caller| !caller.request.wait.is_zero();
+        callers.by_ref().filter(asked_to_wait).count()
     }
 
     /// Removes a caller, to answer it.

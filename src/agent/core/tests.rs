@@ -19,6 +19,8 @@ use super::backoff::Rng;
 use super::effect::{Answer, Record, StoreCall, WatchCommand, WatchInput};
 use super::*;
 use crate::agent::api::AcquireError;
+use crate::agent::core::acquiring::AcquireConfig;
+use crate::agent::core::session::SessionConfig;
 use crate::protocol::ids::SessionId;
 use crate::protocol::key::GrantKey;
 use crate::protocol::object::{Original, Page};

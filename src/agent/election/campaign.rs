@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::agent::acquire::acquire;
 use crate::agent::api::{AcquireError, AcquireRequest, Acquired, Life};
 use crate::agent::driver::Driver;
-use crate::agent::leases::{release, resign};
+use crate::agent::release::{release, resign};
 use crate::agent::state::elections::Interest;
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::agent::api::{ElectionError, ElectionView, HolderView};
 use crate::agent::driver::Driver;
-use crate::agent::streams::StreamPlace;
+use crate::agent::streams::StreamPermit;
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::LeaseId;
 use crate::protocol::time::Moment;
@@ -38,7 +38,7 @@ pub struct ElectionEvents {
     /// When the request that opened the stream arrived; what is told counts from there.
     arrived: Moment,
     said: Option<Said>,
-    _place: StreamPlace,
+    _permit: StreamPermit,
 }
 
 /// What was said last.
@@ -57,7 +57,7 @@ impl ElectionEvents {
         election: &ElectionName,
         arrived: Moment,
     ) -> Result<Self, ElectionError> {
-        let place = driver.streams.place()?;
+        let permit = driver.streams.permit()?;
         // Whether there is such an election is answered as any question is. The lead is recorded as
         // told by this already; the first event tells it at once, from the same arrival.
         current(driver, election, arrived).await?;
@@ -66,7 +66,7 @@ impl ElectionEvents {
             election: election.clone(),
             arrived,
             said: None,
-            _place: place,
+            _permit: permit,
         })
     }
 

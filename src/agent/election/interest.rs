@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::agent::api::Life;
 use crate::agent::driver::Driver;
-use crate::agent::leases::release;
+use crate::agent::release::release;
 use crate::agent::state::State;
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, Resource};

@@ -100,7 +100,7 @@ fn turn(driver: &Driver, resource: &Resource) -> Arc<tokio::sync::Mutex<()>> {
     seen.asking.clone()
 }
 
-/// The same, if the store said so less than `longest` ago.
+/// The election as the store returned it less than `longest` ago.
 pub(super) fn view_seen_within(
     driver: &Driver,
     election: &ElectionName,

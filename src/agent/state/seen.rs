@@ -1,6 +1,6 @@
 //! What the store said of elections, by the reads of their locks.
 //!
-//! Each read of an election's lock is recorded, whoever made it. Invariant: an age counts from before
+//! Each read of an election's lock is recorded, whichever part of the agent made it. Invariant: an age counts from before
 //! the read was sent, so nothing is called newer than it is.
 
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ impl SeenElections {
         self.0.get(resource)
     }
 
-    /// The same, to change it.
+    /// What is known of an election, to change it. At the limit, a new entry replaces the oldest.
     pub(in crate::agent) fn of_mut(&mut self, resource: &Resource) -> &mut Seen {
         if self.0.len() >= KNOWN_MAX && !self.0.contains_key(resource) {
             let as_of = |seen: &Seen| seen.found.as_ref().map(|(as_of, _)| *as_of);

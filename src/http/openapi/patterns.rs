@@ -39,11 +39,7 @@ impl Modify for Patterns {
             }
         }
         for item in openapi.paths.paths.values_mut() {
-            let operations = [&mut item.get, &mut item.post, &mut item.delete];
-            operations
-                .into_iter()
-                .flatten()
-                .for_each(describe_operation);
+            super::operations(item).for_each(describe_operation);
         }
     }
 }

@@ -14,7 +14,7 @@ const ORDER: &[(&str, &[&str])] = &[
         "agent",
         &[
             "api", "core", "config", "metrics", "journal", "streams", "state", "driver", "query",
-            "observe", "leases", "acquire", "events", "hold", "election", "resume", "stop",
+            "observe", "release", "acquire", "events", "hold", "election", "resume", "stop",
         ],
     ),
     ("agent/driver", &["report"]),
@@ -71,6 +71,7 @@ const ORDER: &[(&str, &[&str])] = &[
             "requests",
             "resume_plan",
             "resumed",
+            "config",
         ],
     ),
     (

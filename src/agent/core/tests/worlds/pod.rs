@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use super::network::Watch;
 use super::*;
 use crate::agent::api::Acquired;
+use crate::agent::core::acquiring::AcquireConfig;
+use crate::agent::core::session::SessionConfig;
 use crate::agent::journal::past::{self, Discarded};
 use crate::agent::journal::record::Identity;
 use crate::agent::journal::{Journal, Past, Recorder, Writer};

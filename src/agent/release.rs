@@ -1,4 +1,4 @@
-//! How leases end at somebody's word, and why one has ended. The core decides.
+//! Releases leases, and explains why one has ended. The core decides.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,11 +13,12 @@ use super::core::effect::Reply;
 use super::core::history::End;
 use super::core::leases::EndedBy;
 use super::driver::Driver;
+use super::state::State;
 
 /// How long the app waits for the store before the answer is `Pending`.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Ends a lease at its app's word, and waits for what comes of that.
+/// Releases a lease for its app, and waits for the outcome.
 pub(super) async fn release(driver: &Driver, lease: &LeaseId) -> Result<Released, LeaseError> {
     let (_, ended) = end(driver, lease, EndedBy::App);
     // In time or not, the state says what is known.
@@ -62,11 +63,11 @@ pub(super) async fn resign(driver: &Driver, lease: &LeaseId) {
 
 /// Ends a lease whose connection ended. One that is over already needs no end.
 pub(super) fn release_hung_up(driver: &Driver, lease: &LeaseId) {
-    // The end of this process closes connections whose apps go on.
-    if driver.has_left() {
-        return;
-    }
-    if let (true, _) = end(driver, lease, EndedBy::App) {
+    let has_begun = driver.with_state(|state| {
+        // The end of this process closes connections whose apps go on.
+        !state.has_left && end_in(driver, state, lease, EndedBy::App).0
+    });
+    if has_begun {
         tracing::info!(leaseId = %lease, "connection closed; lease released");
     }
 }
@@ -77,11 +78,18 @@ pub(super) fn end(
     lease: &LeaseId,
     by: EndedBy,
 ) -> (bool, oneshot::Receiver<Reply>) {
-    driver.with_state(|state| {
-        let (request, ended) = state.expect_reply();
-        let has_begun = driver.step(state, |core, cx| core.leases(cx).end(lease, by, request));
-        (has_begun, ended)
-    })
+    driver.with_state(|state| end_in(driver, state, lease, by))
+}
+
+fn end_in(
+    driver: &Driver,
+    state: &mut State,
+    lease: &LeaseId,
+    by: EndedBy,
+) -> (bool, oneshot::Receiver<Reply>) {
+    let (request, ended) = state.expect_reply();
+    let has_begun = driver.step(state, |core, cx| core.leases(cx).end(lease, by, request));
+    (has_begun, ended)
 }
 
 /// Why a lease is over, as it may be told: where that is being looked up, when it is known.
