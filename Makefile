@@ -57,7 +57,8 @@ policies: need-go ## The admission policies and the CRDs' rules, evaluated by Ku
 
 .PHONY: api-schema
 api-schema: need-cargo ## Compares the OpenAPI document with what the API accepts, by Schemathesis (needs Python 3.10)
-	cargo build --locked
+	@# A separate `cargo build` would compile most dependencies again, without the features that only tests need.
+	cargo test --locked --no-run --test it
 	tests/api-schema/run.sh "$(TARGET)/debug/leasehold" "$(TARGET)/api-schema"
 
 .PHONY: bugs
@@ -113,7 +114,8 @@ e2e: need-cargo controlplane helm ## Our binaries against a real etcd and kube-a
 
 .PHONY: crowd
 crowd: need-cargo controlplane ## 200 agents request one lock within a second; prints what that costs
-	cargo build --locked --profile model
+	@# Builds the binary with the dependencies of `make sim`.
+	cargo test --locked --profile model --no-run --test sim
 	LEASEHOLD_OPTIMIZED="$(TARGET)/model/leasehold" \
 		scripts/ran.sh cargo test --locked --test e2e crowd:: -- --ignored --nocapture --test-threads 1
 

@@ -2,7 +2,7 @@
 //! the stores and the servers.
 //!
 //! Exit codes: 0 after a clean stop, 1 after an error, 2 for a wrong command line, 128 plus the
-//! signal's number after a second signal. After an error, one line on standard error says what to
+//! signal's number after a second signal; `exec` has its own. After an error, one line on standard error says what to
 //! do. An environment variable with an empty value counts as unset.
 
 mod client;
@@ -10,6 +10,7 @@ mod cluster;
 mod crd;
 mod dev;
 mod elections;
+mod exec;
 mod file_limit;
 mod flags;
 mod gate;
@@ -47,6 +48,14 @@ enum Role {
     /// Serves locks without a cluster, from a local directory: for evaluation, for tests, and for apps
     /// that share one machine.
     Dev(Box<dev::Args>),
+    /// Runs a command while it holds a lock, and ends the command before its lease ends.
+    Exec(Box<exec::Args>),
+    /// The second process of exec.
+    #[command(hide = true)]
+    ExecKeeper(Box<exec::Args>),
+    /// The process of exec that becomes the command.
+    #[command(hide = true)]
+    ExecLaunch(exec::LaunchArgs),
     /// Exits 0 if the sidecar of this container answers: a probe that needs no open port. Takes the
     /// flags and variables of the sidecar.
     Health(health::Args),
@@ -60,12 +69,17 @@ enum Role {
 /// Runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
-    let matches = without_empty_variables(Cli::command()).get_matches();
+    let matches = without_empty_variables(Cli::command())
+        .try_get_matches()
+        .unwrap_or_else(|error| exit_with(&error));
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match cli.role {
         Role::Sidecar(args) => sidecar::run(&args, or_usage_error(args.agent_config())),
         Role::Operator(args) => operator::run(&args, or_usage_error(args.settings())),
         Role::Dev(args) => dev::run(&args, or_usage_error(args.agent_config())),
+        Role::Exec(args) => return exec::run(&args),
+        Role::ExecKeeper(args) => return exec::keep(&args),
+        Role::ExecLaunch(args) => return exec::launch(&args),
         Role::Health(args) => health::run(&or_usage_error(args.servers())),
         Role::Gate(args) => gate::run(&args),
         Role::Crd => crd::run(),
@@ -77,6 +91,19 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints help or a usage error, and exits. The exit code of `exec` is none that its command could have.
+fn exit_with(error: &clap::Error) -> ! {
+    let is_exec = std::env::args_os()
+        .nth(1)
+        .is_some_and(|role| role == "exec");
+    if is_exec && error.use_stderr() {
+        // Without standard error, only the exit code reports the failure.
+        let _unheard = error.print();
+        std::process::exit(exec::USAGE.into());
+    }
+    error.exit()
 }
 
 /// Ignores variables with an empty value, as templates leave them. The token floor is an exception:

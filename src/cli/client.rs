@@ -3,14 +3,16 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::header::{CONNECTION, HOST};
 use http::uri::{Scheme, Uri};
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode, request};
 use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -90,44 +92,93 @@ impl Server {
     /// # Errors
     /// If no valid HTTP response arrives in time.
     pub(super) async fn get(&self, path: &str, limit: Duration) -> anyhow::Result<Response> {
-        match tokio::time::timeout(limit, self.get_unbounded(path)).await {
+        self.exchange(Method::GET, path, limit).await
+    }
+
+    /// Sends one request without a body.
+    ///
+    /// # Errors
+    /// If no valid HTTP response arrives in time.
+    pub(super) async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        limit: Duration,
+    ) -> anyhow::Result<Response> {
+        let exchange = async {
+            let mut connection = self.connect().await?;
+            let request = self.request(method, path).header(CONNECTION, "close");
+            let answer = connection.sender.send_request(request.body(String::new())?);
+            let (head, body) = answer.await?.into_parts();
+            Ok(Response {
+                status: head.status,
+                body: read(body).await?,
+            })
+        };
+        match tokio::time::timeout(limit, exchange).await {
             Ok(answer) => answer,
             Err(_elapsed) => bail!("no answer in {} s", limit.as_secs()),
         }
     }
 
-    async fn get_unbounded(&self, path: &str) -> anyhow::Result<Response> {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// If nothing listens there.
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        match self {
+            Self::Unix(path) => {
+                let stream = UnixStream::connect(path).await?;
+                let descriptor = stream.as_fd().try_clone_to_owned()?;
+                Connection::new(stream, descriptor).await
+            }
+            Self::Tcp { host, port, .. } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                let descriptor = stream.as_fd().try_clone_to_owned()?;
+                Connection::new(stream, descriptor).await
+            }
+        }
+    }
+
+    /// Returns a request to this server.
+    pub(super) fn request(&self, method: Method, path: &str) -> request::Builder {
         let host = match self {
             Self::Unix(_) => LOCALHOST,
             Self::Tcp { authority, .. } => authority,
         };
-        let request = Request::get(path)
+        Request::builder()
+            .method(method)
+            .uri(path)
             .header(HOST, host)
-            .header(CONNECTION, "close")
-            .body(String::new())?;
-        match self {
-            Self::Unix(path) => exchange(UnixStream::connect(path).await?, request).await,
-            Self::Tcp { host, port, .. } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                exchange(stream, request).await
-            }
-        }
     }
 }
 
-async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<String>,
-) -> anyhow::Result<Response> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
-    let (head, body) = sender.send_request(request).await?.into_parts();
+/// A connection. Dropping it closes it, unless its descriptor was duplicated.
+pub(super) struct Connection {
+    pub(super) sender: http1::SendRequest<String>,
+    pub(super) descriptor: OwnedFd,
+    _driver: AbortOnDropHandle<hyper::Result<()>>,
+}
+
+impl Connection {
+    async fn new(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        descriptor: OwnedFd,
+    ) -> anyhow::Result<Self> {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        Ok(Self {
+            sender,
+            descriptor,
+            _driver: AbortOnDropHandle::new(tokio::spawn(connection)),
+        })
+    }
+}
+
+/// Reads a whole body, up to the maximum.
+pub(super) async fn read(body: Incoming) -> anyhow::Result<Vec<u8>> {
     let body = Limited::new(body, ANSWER_MAX_BYTES).collect().await;
     let body = body.map_err(anyhow::Error::from_boxed);
-    Ok(Response {
-        status: head.status,
-        body: body.context("the answer broke off")?.to_bytes().to_vec(),
-    })
+    Ok(body.context("the answer broke off")?.to_bytes().to_vec())
 }
 
 impl fmt::Display for Server {

@@ -21,7 +21,7 @@ use crate::http::serve::{Bounds, serve};
 
 /// Runs a role, if the system has the required clock. One thread is enough for one pod, and keeps
 /// memory and latency low.
-pub(super) fn block_on(role: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+pub(super) fn block_on<T>(role: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     SystemClock::check()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

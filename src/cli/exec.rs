@@ -1,0 +1,213 @@
+//! `leasehold exec`: runs a command while it holds a lock.
+//!
+//! ```text
+//! shell, kubelet, cron ─▶ front ─▶ keeper ─▶ command and what it starts
+//!                           ▲        │
+//!                           └─ link ─┘ ── POST /v1/locks/hold ──▶ sidecar
+//! ```
+//!
+//! Two processes watch each other, so that one that is killed or stopped does not leave the command
+//! running after its lease: the `front`, which the user started, and the `keeper`, which holds the
+//! lock. The keeper ends the command before the deadline (`ending`); the front does if the keeper does
+//! not. Both are subreapers, so each finds every process that the command started (`tree`). What
+//! remains: if both are stopped, or the machine, the command continues until they run again.
+
+mod acquire;
+mod alarm;
+mod ending;
+mod exit_code;
+mod front;
+mod hold;
+mod keeper;
+mod launch;
+mod link;
+mod tree;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::client::Server;
+use super::output;
+use crate::protocol::ids::{OWNER_ID_MAX_BYTES, Resource, is_printable};
+use ending::OnLost;
+pub(super) use launch::{Args as LaunchArgs, run as launch};
+
+/// This binary, also if its file was replaced.
+const OWN_BINARY: &str = "/proc/self/exe";
+/// The role of the second process.
+pub(super) const KEEPER: &str = "exec-keeper";
+/// The role of the process that becomes the command.
+const LAUNCH: &str = "exec-launch";
+/// The variable with the path of the file that exists once the lease is lost.
+const LOST_FILE: &str = "LEASEHOLD_LOST_FILE";
+
+/// The exit code for a wrong command line.
+pub(super) const USAGE: u8 = exit_code::USAGE;
+
+/// The flags.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The lock: 1 to 512 bytes of printable text.
+    #[arg(long, value_name = "NAME", value_parser = resource)]
+    lock: Resource,
+    /// The URL of the sidecar, or of `leasehold dev`: `http://HOST:PORT`, or `unix:///PATH`.
+    #[arg(long, env = "LEASEHOLD_URL", value_name = "URL", value_parser = Server::parse)]
+    url: Server,
+    /// The holder's name, informational; default: the pod's name.
+    #[arg(long, value_name = "TEXT", value_parser = owner)]
+    owner: Option<String>,
+    /// What to do if the lock is held.
+    #[arg(long, value_enum, default_value_t = IfHeld::Wait)]
+    if_held: IfHeld,
+    /// How long to wait for the lock at most. Then the exit code is 200. Default: without a limit.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    wait_timeout: Option<Duration>,
+    /// What to do with the command if its lease is lost.
+    #[arg(long, value_enum, default_value_t = OnLost::Term)]
+    on_lost: OnLost,
+    /// How long before the deadline of the lease the command gets SIGTERM; SIGKILL follows after four
+    /// fifths of it. Default: a quarter of the validity at the start, at most 5 s.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    grace: Option<Duration>,
+    /// Keeps the lock for this long from the start of the command, also if that has ended.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    at_least_for: Option<Duration>,
+    /// Ends the command after this long. Then the exit code is 204.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    max_run: Option<Duration>,
+    #[command(flatten)]
+    log: super::log::Args,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum IfHeld {
+    /// Waits in the queue.
+    Wait,
+    /// Exits with 0 and does not run the command.
+    Skip,
+    /// Exits with 200 and does not run the command.
+    Fail,
+}
+
+/// Why the command was not run, or not to its end.
+struct Failure {
+    code: u8,
+    error: anyhow::Error,
+}
+
+impl Failure {
+    fn usage(sentence: String) -> Self {
+        Self {
+            code: exit_code::USAGE,
+            error: anyhow::anyhow!(sentence),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self {
+            code: exit_code::UNAVAILABLE,
+            error,
+        }
+    }
+}
+
+/// Runs as the process that the user started.
+pub(super) fn run(args: &Args) -> ExitCode {
+    if let Err(failure) = args.check() {
+        return report(&failure);
+    }
+    front::run().map_or_else(|error| report(&error.into()), ExitCode::from)
+}
+
+/// Runs as the second process.
+pub(super) fn keep(args: &Args) -> ExitCode {
+    keeper::run(args).map_or_else(|failure| report(&failure), ExitCode::from)
+}
+
+fn report(failure: &Failure) -> ExitCode {
+    output::error(&failure.error);
+    failure.code.into()
+}
+
+impl Args {
+    /// Checks the combination of the flags.
+    fn check(&self) -> Result<(), Failure> {
+        let is_empty = self
+            .command
+            .first()
+            .is_none_or(|program| program.is_empty());
+        if is_empty {
+            return Err(Failure::usage(
+                "the command is empty; write it after --".into(),
+            ));
+        }
+        if self.wait_timeout.is_some() && self.if_held != IfHeld::Wait {
+            return Err(Failure::usage("--wait-timeout needs --if-held wait".into()));
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether this process has a terminal whose signals it gets.
+fn is_in_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
+/// Returns whether a signal asks a process to end.
+fn ends_a_process(signal: i32) -> bool {
+    use rustix::process::Signal;
+    let ending = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+    ending.iter().any(|one| one.as_raw() == signal)
+}
+
+fn resource(text: &str) -> Result<Resource, String> {
+    Resource::parse(text).map_err(|error| error.to_string())
+}
+
+fn owner(text: &str) -> Result<String, String> {
+    if (1..=OWNER_ID_MAX_BYTES).contains(&text.len()) && is_printable(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "use 1 to {OWNER_ID_MAX_BYTES} bytes of printable text"
+    ))
+}
+
+/// Parses seconds, or a time with units such as `90s`, `5m` or `1h30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    const WRITE: &str = "write seconds, or a time with units such as 90s, 5m or 1h30m";
+    let duration = if let Ok(seconds) = text.parse() {
+        Duration::from_secs(seconds)
+    } else {
+        let time: jiff::SignedDuration = text.parse().map_err(|_| WRITE.to_owned())?;
+        time.try_into().map_err(|_negative| WRITE.to_owned())?
+    };
+    if duration.is_zero() {
+        return Err("use more than 0".into());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_in_seconds_or_has_units() {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5_400)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        for bad in ["", "0", "-1", "-5s", "soon", "1.5"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

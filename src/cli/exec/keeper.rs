@@ -1,0 +1,377 @@
+//! The second process of `leasehold exec`: it holds the lock, runs the command and ends it in time.
+//!
+//! It is in a process group of its own, so that neither Ctrl-Z nor a signal to the first process
+//! stops renewals. Invariant: the lock is released only when no process of the command runs.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http::{Method, StatusCode};
+use nix::sys::signal::{SigSet, Signal as NixSignal};
+use rustix::process::{Pid, Signal, getpgid, getpid, getppid, kill_process, set_child_subreaper};
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
+
+use super::acquire::{Holding, acquire};
+use super::alarm::{Alarm, wait_until};
+use super::ending::{Action, Ending, OnLost, Reason, Rules};
+use super::exit_code;
+use super::front::{code_of, next_ended};
+use super::hold::{Event, Hold, Lease};
+use super::link::{Link, Message};
+use super::{Args, Failure, LAUNCH, LOST_FILE, OWN_BINARY, is_in_terminal, tree};
+use crate::cli::serve::block_on;
+use crate::clock::{Clock as _, SystemClock};
+use crate::protocol::time::Moment;
+
+/// The pause between two rounds of SIGKILL.
+const KILL_AGAIN: Duration = Duration::from_millis(10);
+/// The release must not delay the end for long: closing the connection releases, too.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+/// The longest default of `--grace`.
+const GRACE_MAX: Duration = Duration::from_secs(5);
+
+/// Runs as the keeper, and returns the exit code for the user.
+pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+    block_signals().context("signals cannot be handled")?;
+    let link = Link::inherited().context("no link to the first process")?;
+    let Some(Message::Stdin(stdin)) = link.wait().context("no link to the first process")? else {
+        return Err(anyhow::anyhow!("this role is for `leasehold exec` itself").into());
+    };
+    set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
+    args.log.start()?;
+    block_on(async { Ok(keep(args, link, Stdio::from(stdin)).await) })?
+}
+
+/// The first process forwards signals, and the terminal's are not for this one.
+fn block_signals() -> nix::Result<()> {
+    let mut set = SigSet::all();
+    for signal in [NixSignal::SIGCHLD, NixSignal::SIGSEGV, NixSignal::SIGBUS] {
+        set.remove(signal);
+    }
+    set.thread_block()
+}
+
+async fn keep(args: &Args, link: Link, stdin: Stdio) -> Result<u8, Failure> {
+    let link = registered(link).context("no link to the first process")?;
+    let children = signal(SignalKind::child()).context("signals cannot be handled")?;
+    tracing::info!(resource = %args.lock, sidecar = %args.url, "using a sidecar");
+    let Holding { hold, lease } = match acquire(args, &link).await? {
+        Ok(holding) => holding,
+        Err(code) => return Ok(code),
+    };
+    tracing::info!(
+        resource = %args.lock, leaseId = lease.id, fencingToken = lease.token, "lock acquired"
+    );
+    let lost_file = std::env::var_os(LOST_FILE).map(PathBuf::from);
+    let started = SystemClock.now();
+    let rules = Rules {
+        on_lost: args.on_lost,
+        grace: grace(args.grace, lease.deadline.since(started))?,
+        max_run_ends: args.max_run.map(|limit| started.after(limit)),
+    };
+    let command = spawn(args, &lease, stdin).context("cannot start a process")?;
+    let mut keeper = Keeper {
+        link,
+        children,
+        alarm: registered(Alarm::new().context("no timer")?).context("no timer")?,
+        command,
+        ending: Ending::new(rules, lease.deadline),
+        hold: Some(hold),
+        lost_file,
+        has_front: true,
+        is_killing: false,
+        ended: None,
+    };
+    keeper
+        .report_start()
+        .context("no link to the first process")?;
+    let status = keeper.until_ended().await?;
+    keeper
+        .hold_for(args.at_least_for.map(|least| started.after(least)))
+        .await?;
+    keeper.release(args, &lease).await;
+    Ok(keeper.exit_code(status))
+}
+
+/// Returns how long before the deadline SIGTERM is sent.
+fn grace(asked: Option<Duration>, validity: Duration) -> Result<Duration, Failure> {
+    match asked {
+        None => Ok((validity / 4).min(GRACE_MAX)),
+        Some(asked) if asked <= validity / 2 => Ok(asked),
+        Some(asked) => Err(Failure::usage(format!(
+            "--grace {} s is more than half of the validity of a lease here ({:.1} s), and the \
+             command would be ended between two renewals; use a shorter one, or a longer session \
+             TTL of the sidecar",
+            asked.as_secs(),
+            validity.as_secs_f64()
+        ))),
+    }
+}
+
+/// Starts the command, in a group of its own; in a terminal in the group of the first process, so
+/// that the terminal and the shell treat both as one job.
+fn spawn(args: &Args, lease: &Lease, stdin: Stdio) -> anyhow::Result<Pid> {
+    let group = if is_in_terminal() {
+        getpgid(getppid())?.as_raw_nonzero().get()
+    } else {
+        0
+    };
+    let dies_with = match args.on_lost {
+        OnLost::Ignore => 0,
+        OnLost::Term | OnLost::Kill => getpid().as_raw_nonzero().get(),
+    };
+    let child = Command::new(OWN_BINARY)
+        .arg0("leasehold")
+        .args([LAUNCH, &dies_with.to_string(), "--"])
+        .args(&args.command)
+        .env("LEASEHOLD_TOKEN", lease.token.to_string())
+        .env("LEASEHOLD_LEASE_ID", &lease.id)
+        .env("LEASEHOLD_RESOURCE", args.lock.as_str())
+        .env("LEASEHOLD_URL", args.url.to_string())
+        .stdin(stdin)
+        .process_group(group)
+        .spawn()?;
+    Ok(Pid::from_child(&child))
+}
+
+struct Keeper {
+    link: AsyncFd<Link>,
+    children: SignalStream,
+    alarm: AsyncFd<Alarm>,
+    command: Pid,
+    ending: Ending,
+    hold: Option<Hold>,
+    lost_file: Option<PathBuf>,
+    has_front: bool,
+    is_killing: bool,
+    ended: Option<ExitStatus>,
+}
+
+impl Keeper {
+    fn report_start(&mut self) -> io::Result<()> {
+        let link = self.link.get_ref();
+        link.send(&Message::Started(self.command))?;
+        if let Some(hold) = &self.hold {
+            let descriptor = hold.connection.descriptor.try_clone()?;
+            link.send(&Message::Connection(descriptor))?;
+        }
+        link.send(&Message::Backstop(self.ending.backstop()))
+    }
+
+    /// Runs until the command and everything that it started have ended.
+    async fn until_ended(&mut self) -> anyhow::Result<ExitStatus> {
+        loop {
+            let has_children = self.reap()?;
+            if let Some(status) = self.ended.filter(|_| !has_children) {
+                return Ok(status);
+            }
+            while let Some(action) = self.ending.due(SystemClock.now()) {
+                self.act(action)?;
+            }
+            self.wait(self.ending.next()).await?;
+        }
+    }
+
+    /// Keeps the lock until a moment. A signal ends the wait, and so does a loss.
+    async fn hold_for(&mut self, until: Option<Moment>) -> anyhow::Result<()> {
+        let Some(until) = until else { return Ok(()) };
+        while SystemClock.now() < until && self.has_front && !self.ending.is_lost() {
+            if self.ending.due(SystemClock.now()).is_some() || self.wait(Some(until)).await? {
+                tracing::warn!("lock released before --at-least-for");
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something happens or a moment has come, and takes it. Returns whether it was a
+    /// signal that asks a process to end.
+    async fn wait(&mut self, until: Option<Moment>) -> anyhow::Result<bool> {
+        tokio::select! {
+            biased;
+            done = wait_until(&self.alarm, until) => done?,
+            _ = self.children.recv() => {}
+            () = tokio::time::sleep(KILL_AGAIN), if self.is_killing => {
+                tree::signal(getpid(), None, Signal::KILL)?;
+            }
+            message = receive(&self.link), if self.has_front => match message? {
+                Some(Message::Signal(signal)) => return Ok(self.forward(signal)),
+                Some(_) => {}
+                None => {
+                    self.has_front = false;
+                    self.ending.orphan(SystemClock.now());
+                }
+            },
+            event = next_event(&mut self.hold), if self.hold.is_some() => self.take(event),
+        }
+        Ok(false)
+    }
+
+    /// Reaps children. Returns whether one is left.
+    fn reap(&mut self) -> anyhow::Result<bool> {
+        while let Some((pid, status)) = next_ended()? {
+            if pid == self.command {
+                self.ended = Some(ExitStatus::from_raw(status));
+            }
+        }
+        let has_children = has_children();
+        if self.ended.is_some() && has_children {
+            self.ending.leave_behind(SystemClock.now());
+        }
+        Ok(has_children)
+    }
+
+    fn forward(&self, signal: i32) -> bool {
+        if self.ended.is_none()
+            && let Some(signal) = Signal::from_named_raw(signal)
+        {
+            // It is not reaped, so its id is its own.
+            let _ended = kill_process(self.command, signal);
+        }
+        super::ends_a_process(signal)
+    }
+
+    fn act(&mut self, action: Action) -> anyhow::Result<()> {
+        let (reason, signal) = match action {
+            Action::Terminate(reason) => (reason, Signal::TERM),
+            Action::Kill(reason) => (reason, Signal::KILL),
+        };
+        if matches!(reason, Reason::Lost | Reason::Deadline) {
+            self.report_loss(&reason.to_string());
+        }
+        if reason != Reason::LeftBehind {
+            let name = if signal == Signal::KILL {
+                "SIGKILL"
+            } else {
+                "SIGTERM"
+            };
+            tracing::warn!(%reason, signal = name, "ending the command");
+        }
+        self.is_killing |= signal == Signal::KILL;
+        tree::signal(getpid(), None, signal)?;
+        // A stopped process does not act on SIGTERM.
+        tree::signal(getpid(), None, Signal::CONT)?;
+        Ok(())
+    }
+
+    fn take(&mut self, event: anyhow::Result<Option<Event>>) {
+        match event {
+            Ok(Some(Event::Valid(deadline))) => {
+                self.ending.extend(deadline);
+                let backstop = Message::Backstop(self.ending.backstop());
+                // If the first process has ended, its end of the link says so.
+                let _ended = self.link.get_ref().send(&backstop);
+            }
+            Ok(Some(Event::AtRisk)) => {
+                tracing::warn!("the sidecar cannot renew its session; the lease may end");
+            }
+            Ok(Some(Event::ReleaseRequested(why))) => {
+                tracing::warn!(
+                    reason = why.reason,
+                    detail = why.detail,
+                    "release requested"
+                );
+            }
+            Ok(Some(Event::Lost(why))) => {
+                tracing::error!(reason = why.reason, detail = why.detail, "lease lost");
+                self.report_loss(&why.reason);
+                self.ending.lose(SystemClock.now());
+                self.hold = None;
+            }
+            Ok(Some(Event::Waiting { .. } | Event::Acquired(_) | Event::Failed(_))) => {}
+            Ok(None) | Err(_) => {
+                let error = event.err().map(|error| format!("{error:#}"));
+                tracing::error!(error, "the sidecar is gone; the lease ends at its deadline");
+                self.hold = None;
+            }
+        }
+    }
+
+    /// Creates the file that scripts check.
+    fn report_loss(&self, reason: &str) {
+        if let Some(path) = &self.lost_file
+            && let Err(error) = fs::write(path, format!("{reason}\n"))
+        {
+            tracing::error!(%error, path = %path.display(), "the loss cannot be reported");
+        }
+    }
+
+    /// Releases the lock. Closing the connection would do so, too, and could not be confirmed.
+    async fn release(&mut self, args: &Args, lease: &Lease) {
+        if self.hold.take().is_none() {
+            return;
+        }
+        let path = format!("/v1/locks/{}", lease.id);
+        match args
+            .url
+            .exchange(Method::DELETE, &path, RELEASE_LIMIT)
+            .await
+        {
+            Ok(answer) if answer.status == StatusCode::NO_CONTENT => {
+                tracing::info!(leaseId = lease.id, "lock released");
+            }
+            Ok(answer) if answer.status == StatusCode::ACCEPTED => {
+                tracing::info!(leaseId = lease.id, "release not confirmed yet");
+            }
+            Ok(answer) => {
+                tracing::warn!(leaseId = lease.id, status = %answer.status, "lock not released");
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(
+                    leaseId = lease.id,
+                    error,
+                    "lock released by closing the connection"
+                );
+            }
+        }
+    }
+
+    fn exit_code(&self, status: ExitStatus) -> u8 {
+        match self.ending.reason() {
+            Some(Reason::Lost | Reason::Deadline | Reason::Orphaned) => exit_code::LOST,
+            Some(Reason::MaxRun) => exit_code::TIMED_OUT,
+            Some(Reason::LeftBehind) | None => code_of(status),
+        }
+    }
+}
+
+/// Returns whether this process has a child, running or not. Orphans of the command are its children.
+fn has_children() -> bool {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::All, options).is_ok()
+}
+
+async fn next_event(hold: &mut Option<Hold>) -> anyhow::Result<Option<Event>> {
+    match hold {
+        Some(hold) => hold.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Registers a descriptor with the runtime.
+fn registered<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
+    #[expect(
+        deprecated,
+        reason = "its replacement is unsafe: the type must not replace its descriptor, and ours do not"
+    )]
+    AsyncFd::new(descriptor)
+}
+
+/// Waits for a message of the first process; none if it has ended.
+pub(super) async fn receive(link: &AsyncFd<Link>) -> io::Result<Option<Message>> {
+    loop {
+        let mut ready = link.readable().await?;
+        if let Ok(received) = ready.try_io(|link| link.get_ref().receive()) {
+            return received;
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Becomes the command: a step between the keeper and the command, in the process that will be it.
+//!
+//! It asks the kernel to kill this process with its parent, and executes the command. So the command
+//! also ends if both processes of `exec` are killed at once.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+use super::exit_code;
+use crate::cli::output;
+
+/// The arguments, which the keeper gives.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The keeper's process id; 0: the command outlives the keeper.
+    keeper: i32,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Executes the command. Returns only if that fails.
+pub(in crate::cli) fn run(args: &Args) -> ExitCode {
+    if let Some(keeper) = Pid::from_raw(args.keeper) {
+        let asked = set_parent_process_death_signal(Some(Signal::KILL));
+        // The keeper may have ended before.
+        if asked.is_err() || getppid() != Some(keeper) {
+            return exit_code::LOST.into();
+        }
+    }
+    let Some((program, rest)) = args.command.split_first() else {
+        return exit_code::USAGE.into();
+    };
+    let error = Command::new(program).args(rest).exec();
+    let name = program.display();
+    let (code, sentence) = match error.kind() {
+        ErrorKind::NotFound => (
+            exit_code::NOT_FOUND,
+            format!("{name}: command not found; give a path, or a program in PATH"),
+        ),
+        _ => (
+            exit_code::NOT_EXECUTABLE,
+            format!("{name} cannot be executed: {error}"),
+        ),
+    };
+    output::error(&anyhow::anyhow!(sentence));
+    code.into()
+}

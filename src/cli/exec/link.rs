@@ -1,0 +1,200 @@
+//! The messages between the two processes of `leasehold exec`, over a pair of sockets.
+//!
+//! Each message is one packet: a byte for its kind, then a number, and perhaps a file descriptor.
+//! The end of one process is the end of the stream for the other.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::cmsg_space;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::process::Pid;
+
+use crate::protocol::time::Moment;
+
+/// A kind and a number.
+const PACKET: usize = 9;
+
+/// A message. The front sends the first two, the keeper the others.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// The standard input for the command.
+    Stdin(OwnedFd),
+    /// A signal for the command.
+    Signal(i32),
+    /// The command runs, as this process.
+    Started(Pid),
+    /// When the front kills the command; never, if a loss is ignored. Replaces the moment before.
+    Backstop(Option<Moment>),
+    /// The connection that holds the lock. As long as the front has it, the sidecar does not release.
+    Connection(OwnedFd),
+}
+
+/// One end of the link.
+#[derive(Debug)]
+pub(super) struct Link(OwnedFd);
+
+impl Link {
+    /// Returns both ends.
+    pub(super) fn pair() -> io::Result<(Self, Self)> {
+        let (a, b) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        Ok((Self(a), Self(b)))
+    }
+
+    /// Returns the end that this process was started with, as its standard input.
+    pub(super) fn inherited() -> io::Result<Self> {
+        Ok(Self(rustix::stdio::stdin().try_clone_to_owned()?))
+    }
+
+    /// Returns the socket, for a process that inherits it.
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
+    /// Sends a message. If the receiver stands still for long, the socket is full, and the message
+    /// is dropped: the sender never waits.
+    pub(super) fn send(&self, message: &Message) -> io::Result<()> {
+        let (kind, number, descriptor) = match message {
+            Message::Stdin(fd) => (b'i', 0, Some(fd)),
+            Message::Signal(signal) => (b's', u64::from(signal.unsigned_abs()), None),
+            Message::Started(pid) => (
+                b'p',
+                u64::from(pid.as_raw_nonzero().get().unsigned_abs()),
+                None,
+            ),
+            Message::Backstop(at) => (b'b', nanoseconds(*at), None),
+            Message::Connection(fd) => (b'c', 0, Some(fd)),
+        };
+        let mut packet = [kind; PACKET];
+        packet[1..].copy_from_slice(&number.to_be_bytes());
+        let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match sendmsg(&self.0, &[IoSlice::new(&packet)], &mut control, flags) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Receives a message, if one is there; none at the end of the other process.
+    ///
+    /// # Errors
+    /// `WouldBlock` if no message is there.
+    pub(super) fn receive(&self) -> io::Result<Option<Message>> {
+        self.receive_with(RecvFlags::DONTWAIT)
+    }
+
+    /// Waits for a message; none at the end of the other process.
+    pub(super) fn wait(&self) -> io::Result<Option<Message>> {
+        self.receive_with(RecvFlags::empty())
+    }
+
+    fn receive_with(&self, flags: RecvFlags) -> io::Result<Option<Message>> {
+        let mut packet = [0; PACKET];
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = recvmsg(
+            &self.0,
+            &mut [IoSliceMut::new(&mut packet)],
+            &mut control,
+            flags | RecvFlags::CMSG_CLOEXEC,
+        );
+        let received = match received {
+            // The other process was killed with messages unread.
+            Err(Errno::CONNRESET) => return Ok(None),
+            received => received?,
+        };
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        let descriptor = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+            _ => None,
+        });
+        decode(packet, descriptor)
+            .map(Some)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl std::os::fd::AsRawFd for Link {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+fn decode(packet: [u8; PACKET], descriptor: Option<OwnedFd>) -> Option<Message> {
+    let [kind, number @ ..] = packet;
+    let number = u64::from_be_bytes(number);
+    let small = || i32::try_from(number).ok();
+    match kind {
+        b'i' => descriptor.map(Message::Stdin),
+        b's' => small().map(Message::Signal),
+        b'p' => small().and_then(Pid::from_raw).map(Message::Started),
+        b'b' => Some(Message::Backstop(moment(number))),
+        b'c' => descriptor.map(Message::Connection),
+        _ => None,
+    }
+}
+
+fn nanoseconds(at: Option<Moment>) -> u64 {
+    at.map_or(u64::MAX, |at| {
+        u64::try_from(at.elapsed_since_boot().as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+fn moment(nanoseconds: u64) -> Option<Moment> {
+    (nanoseconds != u64::MAX).then(|| Moment::since_boot(Duration::from_nanos(nanoseconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_as_they_were_sent() {
+        let (front, keeper) = Link::pair().unwrap();
+        let moment = Moment::since_boot(Duration::from_nanos(1_234_567_890_123));
+        let (file, _) = Link::pair().unwrap();
+        let sent = [
+            Message::Signal(15),
+            Message::Started(Pid::INIT),
+            Message::Backstop(Some(moment)),
+            Message::Backstop(None),
+        ];
+        for message in &sent {
+            keeper.send(message).unwrap();
+        }
+        for message in sent {
+            let received = front.receive().unwrap().unwrap();
+            assert_eq!(format!("{received:?}"), format!("{message:?}"));
+        }
+        front.send(&Message::Stdin(file.into_fd())).unwrap();
+        assert!(matches!(keeper.wait().unwrap(), Some(Message::Stdin(_))));
+        let nothing = keeper.receive().unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        drop(front);
+        assert!(keeper.receive().unwrap().is_none());
+    }
+}
