@@ -32,8 +32,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub use api::{
-    AcquireError, AcquireRequest, Acquired, ElectionError, ElectionView, HolderView, Lead,
-    LeaseError, LeaseView, Life, LockPage, LockView, QueryError, Released, TooManyStreams,
+    AcquireError, AcquireRequest, Acquired, ElectionError, ElectionView, HoldError, HolderView,
+    Lead, LeaseError, LeaseView, Life, LockPage, LockView, QueryError, Released, TooManyStreams,
     Verified,
 };
 pub use config::{Config, OnTerm};
@@ -138,16 +138,12 @@ impl Agent {
         acquire::acquire(&self.0, request, arrived).await
     }
 
-    /// Takes a lock for a connection, however long that waits for it: the lock is released when
-    /// the answer is dropped. It comes when it is known whether the lock is had or waited for.
+    /// Acquires a lock for a connection: the lock is released when the returned value is dropped.
+    /// Returns as soon as the first event is known.
     ///
     /// # Errors
-    /// [`AcquireError`] when neither can be; nothing is held through this request then.
-    pub async fn hold(
-        &self,
-        request: AcquireRequest,
-        arrived: Moment,
-    ) -> Result<Hold, AcquireError> {
+    /// [`HoldError`] if the acquire fails or its wait ends before the first event. No lease exists then.
+    pub async fn hold(&self, request: AcquireRequest, arrived: Moment) -> Result<Hold, HoldError> {
         Hold::open(&self.0, request, arrived).await
     }
 

@@ -197,6 +197,26 @@ pub enum AcquireError {
     Store(#[from] StoreError),
 }
 
+/// Why a hold ended without a lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HoldError {
+    /// The lock was held until the wait was over.
+    #[error("the lock is held")]
+    Held {
+        /// The holder.
+        holder: Box<HolderView>,
+        /// The number of waiters.
+        queue_length: usize,
+        /// The hint of [`Acquired::Held`].
+        hint: Option<String>,
+        /// The wait of the request; zero for a try.
+        wait: Duration,
+    },
+    /// The acquire failed.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+}
+
 /// Why a lease cannot be renewed, read or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {

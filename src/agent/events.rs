@@ -11,7 +11,7 @@ use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
-use super::api::{AcquireError, HolderView, LeaseError, LeaseView, TooManyStreams};
+use super::api::{HoldError, HolderView, LeaseError, LeaseView, TooManyStreams};
 use super::core::history::End;
 pub use super::core::stream::Request;
 use super::core::stream::{Cursor, Event, Next, Over, Status};
@@ -41,8 +41,8 @@ pub enum LeaseEvent {
     ReleaseRequested(LeaseView, Request),
     /// The lease is over. The last event.
     Lost(LeaseId, Loss),
-    /// Waiting came to nothing. The last event.
-    Failed(AcquireError),
+    /// The wait ended without a lease. The last event.
+    Failed(HoldError),
 }
 
 /// Why there is no stream of events.

@@ -1,5 +1,5 @@
-//! A lock that is held for as long as a connection: the caller waits without a limit, has a lease that
-//! no silence ends, and releases it by closing the connection.
+//! A lock that is held for as long as a connection. Its lease needs no renewals by the app, and closing
+//! the connection releases it.
 //!
 //! The release is at once, but where readers of an election were told of the lease (`election`). The end of
 //! `maxHoldSeconds` is fixed: no event claims validity beyond it, and the app is asked to release before.
@@ -7,6 +7,7 @@
 //! The core acquires the lock. Invariant: from the moment that the lease is answered, a guard has it;
 //! dropping the [`Hold`] at any time hangs up or starts the release.
 
+use std::future::ready;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::time::Moment;
 
 use super::acquire::acquire;
-use super::api::{AcquireError, AcquireRequest, Acquired};
+use super::api::{AcquireError, AcquireRequest, Acquired, HoldError};
 use super::driver::Driver;
 use super::events::{LeaseEvent, LeaseEvents};
 use super::release::release_hung_up;
@@ -26,6 +27,8 @@ type Acquiring = Pin<Box<dyn Future<Output = Result<Acquired, AcquireError>> + S
 pub struct Hold {
     driver: Driver,
     resource: Resource,
+    /// How long the request waits for the lock; zero for a try.
+    wait: Duration,
     arrived: Moment,
     stage: Stage,
 }
@@ -35,8 +38,8 @@ enum Stage {
     Waiting(Waiting),
     /// The lease is had. Its events come before its guard: they are dropped in this order.
     Holding(LeaseEvents, Guard),
-    /// Waiting came to nothing, and nobody was told yet.
-    Failed(AcquireError),
+    /// The wait ended without a lease, and the caller was not notified yet.
+    Failed(HoldError),
     /// The last event was given.
     Over,
 }
@@ -62,15 +65,14 @@ impl Drop for Guard {
 }
 
 impl Hold {
-    /// Asks for the lock, and waits until it is known whether it is had or waited for.
+    /// Requests the lock, and waits until the first event is known. A try has no event before its outcome.
     pub(super) async fn open(
         driver: &Driver,
         request: AcquireRequest,
         arrived: Moment,
-    ) -> Result<Self, AcquireError> {
-        let permit = driver.streams.permit()?;
+    ) -> Result<Self, HoldError> {
+        let permit = driver.streams.permit().map_err(AcquireError::from)?;
         let request = AcquireRequest {
-            wait: Duration::MAX,
             request_id: None,
             ..request
         };
@@ -78,6 +80,7 @@ impl Hold {
         let mut hold = Self {
             driver: driver.clone(),
             resource: request.resource.clone(),
+            wait: request.wait,
             arrived,
             stage: Stage::Waiting(Waiting {
                 acquiring: Box::pin(async move { acquire(&asking, request, arrived).await }),
@@ -121,18 +124,19 @@ impl Hold {
         }
     }
 
-    /// Waits until it is known what the first event is.
-    async fn begin(&mut self) -> Result<(), AcquireError> {
+    /// Waits until the first event is known.
+    async fn begin(&mut self) -> Result<(), HoldError> {
         while let Stage::Waiting(waiting) = &mut self.stage {
-            // Made before the core is asked, so no change in between is missed.
-            let heard = self.driver.outlook_changed.notified();
-            if outlook_of(&self.driver, &self.resource).is_some() {
-                return Ok(());
-            }
+            // Created before the outlook is read, so no change in between is missed.
+            let changed = self.driver.outlook_changed.notified();
+            let is_waiting =
+                !self.wait.is_zero() && outlook_of(&self.driver, &self.resource).is_some();
             tokio::select! {
+                // The outcome is first: if the wait is already over, no stream begins.
                 biased;
                 outcome = &mut waiting.acquiring => self.stop_waiting(outcome),
-                () = heard => {}
+                () = ready(()), if is_waiting => return Ok(()),
+                () = changed => {}
             }
         }
         self.take_failure().map_or(Ok(()), Err)
@@ -154,16 +158,24 @@ impl Hold {
                 match LeaseEvents::of_served(driver, &lease.lease, self.arrived, opening, permit) {
                     Some(events) => Stage::Holding(events, guard),
                     // Lost before anybody was told of it.
-                    None => Stage::Failed(AcquireError::GrantEnded),
+                    None => Stage::Failed(AcquireError::GrantEnded.into()),
                 }
             }
-            // Its time is never up.
-            Ok(Acquired::Held { .. }) => Stage::Failed(AcquireError::GrantEnded),
-            Err(error) => Stage::Failed(error),
+            Ok(Acquired::Held {
+                holder,
+                queue_length,
+                hint,
+            }) => Stage::Failed(HoldError::Held {
+                holder: Box::new(holder),
+                queue_length,
+                hint,
+                wait: self.wait,
+            }),
+            Err(error) => Stage::Failed(error.into()),
         };
     }
 
-    fn take_failure(&mut self) -> Option<AcquireError> {
+    fn take_failure(&mut self) -> Option<HoldError> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Failed(error) => Some(error),
             stage => {

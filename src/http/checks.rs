@@ -17,6 +17,7 @@ use crate::protocol::token::Token;
 
 const TTL_MAX_SECONDS: u64 = 86_400;
 const WAIT_MAX_SECONDS: u64 = 240;
+const HOLD_WAIT_MAX_SECONDS: u64 = 604_800;
 const KEEP_MAX_SECONDS: u64 = 3_600;
 const MAX_HOLD_DEFAULT_SECONDS: u64 = 86_400;
 const MAX_HOLD_MAX_SECONDS: u64 = 604_800;
@@ -38,7 +39,7 @@ pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Pr
     })
 }
 
-/// Returns a valid request for a lock that a connection holds. It waits as long as the connection.
+/// Returns a valid request for a lock that a connection holds.
 pub(super) fn hold(body: HoldBody, pod: &str) -> Result<AcquireRequest, Problem> {
     Ok(AcquireRequest {
         resource: resource(&body.resource)?,
@@ -46,7 +47,7 @@ pub(super) fn hold(body: HoldBody, pod: &str) -> Result<AcquireRequest, Problem>
         life: Life::Connection {
             max_hold: max_hold(body.max_hold_seconds.as_ref())?,
         },
-        wait: Duration::MAX,
+        wait: hold_wait(body.wait_seconds.as_ref())?,
         keep: keep(body.keep_seconds.as_ref())?,
         metadata: metadata(body.metadata.unwrap_or_default())?,
         preferred: false,
@@ -64,6 +65,7 @@ pub(super) fn candidacy(
         resource: election.resource().to_string(),
         owner_id: body.owner_id,
         max_hold_seconds: body.max_hold_seconds,
+        wait_seconds: None,
         keep_seconds: None,
         metadata: body.metadata,
     };
@@ -129,6 +131,20 @@ fn wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
         _ => Err(invalid(format!(
             "waitSeconds is {seconds}; send a whole number of seconds from 0 to \
              {WAIT_MAX_SECONDS}, and send the request again to wait longer"
+        ))),
+    }
+}
+
+/// Returns how long a hold waits in the queue; default: without a limit.
+fn hold_wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
+    let Some(seconds) = seconds else {
+        return Ok(Duration::MAX);
+    };
+    match whole(seconds) {
+        Some(whole @ 0..=HOLD_WAIT_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
+        _ => Err(invalid(format!(
+            "waitSeconds is {seconds}; send a whole number of seconds from 0 to \
+             {HOLD_WAIT_MAX_SECONDS}, or omit it to wait without a limit"
         ))),
     }
 }
@@ -281,6 +297,22 @@ mod tests {
                 Err(Code::InvalidRequest),
                 "{refused}"
             );
+        }
+    }
+
+    #[test]
+    fn hold_waits_without_a_limit_by_default_and_a_week_at_most() {
+        let check = |seconds: Value| {
+            let body = json!({"resource": "r", "waitSeconds": seconds});
+            let request = hold(serde_json::from_value(body).unwrap(), "pod-a");
+            request.map(|r| r.wait).map_err(|problem| problem.code())
+        };
+        assert_eq!(check(Value::Null), Ok(Duration::MAX));
+        assert_eq!(check(json!(0)), Ok(Duration::ZERO));
+        assert_eq!(check(json!(604_800)), Ok(Duration::from_secs(604_800)));
+        for refused in [json!(604_801), json!(-1), json!(1.5)] {
+            let code = check(refused.clone());
+            assert_eq!(code, Err(Code::InvalidRequest), "{refused}");
         }
     }
 

@@ -76,6 +76,9 @@ pub(super) struct HoldBody {
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 604_800,
         default = 86_400)]
     pub(super) max_hold_seconds: Option<Number>,
+    /// How long to wait in the queue while the lock is held; 0: one attempt; default: without a limit.
+    #[schema(value_type = Option<u32>, minimum = 0, maximum = 604_800)]
+    pub(super) wait_seconds: Option<Number>,
     /// As in acquire.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 3_600, default = 0)]
     pub(super) keep_seconds: Option<Number>,

@@ -27,17 +27,18 @@ const EVENT_STREAM: &str = "text/event-stream";
 
 /// Holds a lock for as long as the connection
 ///
-/// The request is queued without a time limit, and the response is a stream of server-sent events. The
-/// lock is held until the client closes the connection or crashes, and is then released immediately.
-/// (A lead that getElection returned to other callers is released when their `validForMs` has passed.)
-/// No renewals are needed: the app may act for the newest `validForMs`, counted from when it sent this
-/// request. This call has no requestId: a repeated request is another caller.
+/// The request is queued for `waitSeconds`, or without a time limit if that is absent. The response is a
+/// stream of server-sent events. The lock is held until the client closes the connection or crashes, and
+/// is then released immediately. (A lead that getElection returned to other callers is released when their
+/// `validForMs` has passed.) No renewals are needed: the app may act for the newest `validForMs`, counted
+/// from when it sent this request. This call has no requestId: a repeated request is another caller.
 ///
 /// Events: `waiting`, immediately if the lock is held and again as a keep-alive; `acquired`; then
 /// `heartbeat` at least every third of the session's TTL; and, if they apply, `at-risk`,
 /// `release-requested` and `lost`. An error while waiting is an event `error`, whose data is a problem
-/// document. The stream ends after `lost` or `error`, and without an event when the lease was released
-/// by DELETE.
+/// document: `lock_held` if `waitSeconds` have passed. If they pass before the stream begins, as they
+/// always do with 0, the response is that document, with status 409. The stream ends after `lost` or
+/// `error`, and without an event when the lease was released by DELETE.
 ///
 /// A slow reader is not disconnected. Events that it does not read in time are dropped; the next event
 /// has the current state.

@@ -10,7 +10,8 @@ use serde_json::json;
 use super::dto::{HolderDto, time_text};
 use super::error::{Code, Problem};
 use crate::agent::{
-    AcquireError, ElectionError, EventsError, HolderView, LeaseError, QueryError, TooManyStreams,
+    AcquireError, ElectionError, EventsError, HoldError, HolderView, LeaseError, QueryError,
+    TooManyStreams,
 };
 use crate::protocol::lease::Loss;
 use crate::protocol::token::Token;
@@ -65,6 +66,20 @@ impl From<AcquireError> for Problem {
                 format!("{words}; see `kubectl get pod --output yaml`, or use another pod"),
             ),
             AcquireError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<HoldError> for Problem {
+    fn from(error: HoldError) -> Self {
+        match error {
+            HoldError::Held {
+                holder,
+                queue_length,
+                hint,
+                wait,
+            } => lock_held(&holder, queue_length, hint, wait),
+            HoldError::Acquire(error) => error.into(),
         }
     }
 }

@@ -61,7 +61,7 @@ const ACQUIRE_CODES: [Code; 14] = [
     Code::Resuming,
     Code::ShuttingDown,
 ];
-/// The further codes of hold, before its stream starts.
+/// The further codes of hold and candidacy, before the stream starts.
 const HOLD_CODES: [Code; 11] = [
     Code::ResourceInvalid,
     Code::QuotaExceeded,
@@ -173,7 +173,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 fn codes_of(path: &str, has_body: bool) -> Vec<Code> {
     let own: &[&[Code]] = match path {
         "/v1/locks/acquire" => &[&STORE_CODES, &ACQUIRE_CODES],
-        "/v1/locks/hold" => &[&STORE_CODES, &HOLD_CODES],
+        "/v1/locks/hold" => &[&STORE_CODES, &HOLD_CODES, &[Code::LockHeld]],
         "/v1/elections/{name}" => &[&STORE_CODES, &ELECTION_CODES],
         "/v1/elections/{name}/events" => &[&STORE_CODES, &ELECTION_CODES, &[Code::TooManyStreams]],
         "/v1/elections/{name}/candidacy" => &[&STORE_CODES, &HOLD_CODES, &[Code::ElectionInvalid]],

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::agent::{
-    AcquireError, AcquireRequest, Acquired, Agent, EventsError, Hold, LeaseError, LeaseEvent,
-    LeaseEvents, LeaseView, Life, OnTerm, Request, TooManyStreams,
+    AcquireError, AcquireRequest, Acquired, Agent, EventsError, Hold, HoldError, LeaseError,
+    LeaseEvent, LeaseEvents, LeaseView, Life, OnTerm, Request, TooManyStreams,
 };
 use leasehold::protocol::ids::{LeaseId, OwnerId, Resource};
 use leasehold::protocol::lease::Loss;
@@ -382,7 +382,7 @@ async fn stop_ends_waiting_holds_and_releasable_leases() {
         Some(LeaseEvent::Waiting { .. })
     ));
     b.agent.shut_down(OnTerm::Wait).await;
-    let refused = Some(LeaseEvent::Failed(AcquireError::ShuttingDown));
+    let refused = Some(LeaseEvent::Failed(AcquireError::ShuttingDown.into()));
     assert_eq!(waiting.next().await, refused);
     assert_eq!(waiting.next().await, None);
 
@@ -405,7 +405,7 @@ async fn streams_are_bounded_in_number() {
     assert_eq!(refused, Some(EventsError::TooManyStreams(too_many)));
     let calls = store.calls();
     let refused = pod.agent.hold(request("app", DAY), pod.now()).await.err();
-    assert_eq!(refused, Some(AcquireError::TooManyStreams(too_many)));
+    assert_eq!(refused, Some(AcquireError::TooManyStreams(too_many).into()));
     assert_eq!(store.calls(), calls);
     drop((hold, events));
     let _two_more = (follow(&pod, &lease), follow(&pod, &lease));
@@ -417,7 +417,7 @@ async fn hold_without_a_reachable_store_is_refused_before_its_stream() {
     store.fail_all(StoreError::Unavailable("connection refused".into()));
     let refused = pod.agent.hold(request("app", DAY), pod.now()).await.err();
     assert!(
-        matches!(&refused, Some(AcquireError::Store(error)) if error.is_transient()),
+        matches!(&refused, Some(HoldError::Acquire(AcquireError::Store(error))) if error.is_transient()),
         "{refused:?}"
     );
 }

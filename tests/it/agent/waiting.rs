@@ -2,6 +2,7 @@
 
 mod crowd;
 mod faults;
+mod holds;
 mod joins;
 mod kept;
 mod local;

@@ -130,6 +130,69 @@ async fn waiting_hold_names_the_holder_and_then_acquires() {
     hold.next_is("acquired").await;
 }
 
+/// Two pods on one store, of which the first has the lock.
+async fn holder_and_other() -> (Sidecar, String, Sidecar) {
+    let store = MemoryStore::default();
+    let holder = Sidecar::in_pod("pod-a", &store, |_| {}).await;
+    let lease = holder.lease("r").await;
+    let other = Sidecar::in_pod("pod-b", &store, |_| {}).await;
+    (holder, lease, other)
+}
+
+fn queue_length(sidecar: &Sidecar) -> usize {
+    sidecar.store.lock("r").unwrap().waiters.len()
+}
+
+#[tokio::test]
+async fn tried_hold_gets_the_problem_document_of_acquire() {
+    let (_holder, _, other) = holder_and_other().await;
+    let body = json!({"resource": "r", "waitSeconds": 0});
+    let hold = other.post("/v1/locks/hold", body);
+    let refused = other.without_a_write(hold).await;
+    refused.is_problem(409, "lock_held", "send waitSeconds to join the queue");
+    assert_eq!(refused.body, other.acquire("r").await.body);
+    assert_eq!(queue_length(&other), 0);
+}
+
+#[tokio::test]
+async fn hold_whose_wait_is_over_ends_with_lock_held() {
+    let (_holder, _, other) = holder_and_other().await;
+    let body = json!({"resource": "r", "waitSeconds": 4});
+    let path = "/v1/locks/hold";
+    let mut hold = Stream::open(&other, Method::POST, path, Some(body)).await;
+    hold.next_is("waiting").await;
+    other.clock.advance(Duration::from_secs(4));
+    let refused = hold.next_is("error").await;
+    let tried = other.acquire("r").await.body;
+    for name in ["type", "status", "code", "acquired", "holder"] {
+        assert_eq!(refused[name], tried[name], "{name}: {refused}");
+    }
+    assert_eq!(refused["queueLength"], 0);
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("waitSeconds have passed"), "{detail}");
+    assert_eq!(hold.next().await, None);
+    let left = async {
+        while queue_length(&other) > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let left = tokio::time::timeout(LIMIT, left).await;
+    left.expect("no queue entry");
+}
+
+#[tokio::test]
+async fn hold_with_a_limited_wait_acquires_after_release() {
+    let (holder, lease, other) = holder_and_other().await;
+    let body = json!({"resource": "r", "waitSeconds": 604_800});
+    let path = "/v1/locks/hold";
+    let mut hold = Stream::open(&other, Method::POST, path, Some(body)).await;
+    hold.next_is("waiting").await;
+    assert_eq!(holder.delete(&lease).await.status, 204);
+    // The clock is paused, so only its advance makes the waiter read the lock.
+    other.clock.advance(Duration::from_secs(5));
+    hold.next_is("acquired").await;
+}
+
 #[tokio::test]
 async fn release_ends_the_stream_silently_and_a_loss_is_reported() {
     let sidecar = Sidecar::start().await;
@@ -192,7 +255,11 @@ async fn refusal_before_the_first_event_is_a_problem_document() {
     for (body, words) in [
         (json!({"resource": "r", "requestId": "x"}), "requestId"),
         (json!({"resource": "r", "ttlSeconds": 30}), "ttlSeconds"),
-        (json!({"resource": "r", "waitSeconds": 30}), "waitSeconds"),
+        (json!({"resource": "r", "waitSeconds": -1}), "0 to 604800"),
+        (
+            json!({"resource": "r", "waitSeconds": 604_801}),
+            "omit it to wait without a limit",
+        ),
         (
             json!({"resource": "r", "maxHoldSeconds": 0}),
             "maxHoldSeconds",

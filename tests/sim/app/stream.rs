@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use leasehold::agent::{AcquireError, AcquireRequest, LeaseEvent, Life};
+use leasehold::agent::{AcquireRequest, HoldError, LeaseEvent, Life};
 use leasehold::protocol::ids::{LeaseId, Resource};
 use tokio::sync::{mpsc, oneshot};
 
@@ -86,7 +86,7 @@ impl App {
         sidecar: &Sidecar,
         request: AcquireRequest,
         tell: mpsc::UnboundedSender<(LeaseEvent, Option<Invocation>)>,
-    ) -> oneshot::Receiver<Result<(), AcquireError>> {
+    ) -> oneshot::Receiver<Result<(), HoldError>> {
         let (world, name) = (self.world.clone(), self.name.clone());
         sidecar.serve(move |agent, arrived| async move {
             let mut hold = agent.hold(request, arrived).await?;

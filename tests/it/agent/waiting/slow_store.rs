@@ -68,7 +68,7 @@ fn held_request() -> AcquireRequest {
         life: Life::Connection {
             max_hold: Duration::from_hours(1),
         },
-        wait: Duration::ZERO,
+        wait: Duration::MAX,
         keep: Duration::ZERO,
         metadata: BTreeMap::new(),
         preferred: false,
