@@ -19,7 +19,7 @@ use nix::sys::signal::{SigSet, Signal as NixSignal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, wait};
+use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, wait};
 
 use super::alarm::Alarm;
 use super::link::{Link, Message};
@@ -202,7 +202,9 @@ impl Front {
 
     /// The keeper stands still, and the lease is about to end.
     fn end_keeper(&self) -> anyhow::Result<u8> {
-        tree::signal(getpid(), Some(self.keeper), Signal::KILL)?;
+        // The keeper has not reaped the command, so the group is the command's.
+        let group = self.command.filter(|_| !self.in_terminal);
+        tree::kill(getpid(), Some(self.keeper), group)?;
         output::error(&anyhow::anyhow!(
             "the second process of exec did not answer until the lease was nearly over; the \
              command is killed"
@@ -216,7 +218,7 @@ impl Front {
 fn kill_all() -> anyhow::Result<()> {
     let limit = SystemClock.now().after(KILLED_WITHIN);
     loop {
-        let killed = tree::signal(getpid(), None, Signal::KILL)?;
+        let killed = tree::kill(getpid(), None, None)?;
         while next_ended()?.is_some() {}
         if killed == 0 {
             return Ok(());

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -49,13 +49,14 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     block_on(async { Ok(keep(args, link, Stdio::from(stdin)).await) })?
 }
 
-/// The first process forwards signals, and the terminal's are not for this one.
+/// The first process forwards signals, and the terminal's are not for this one. The mask is inherited
+/// from the first process, and replaced as a whole.
 fn block_signals() -> nix::Result<()> {
     let mut set = SigSet::all();
     for signal in [NixSignal::SIGCHLD, NixSignal::SIGSEGV, NixSignal::SIGBUS] {
         set.remove(signal);
     }
-    set.thread_block()
+    set.thread_set_mask()
 }
 
 async fn keep(args: &Args, link: Link, stdin: Stdio) -> Result<u8, Failure> {
@@ -82,6 +83,7 @@ async fn keep(args: &Args, link: Link, stdin: Stdio) -> Result<u8, Failure> {
         children,
         alarm: registered(Alarm::new().context("no timer")?).context("no timer")?,
         command,
+        group: (!is_in_terminal()).then_some(command),
         ending: Ending::new(rules, lease.deadline),
         hold: Some(hold),
         lost_file,
@@ -97,6 +99,7 @@ async fn keep(args: &Args, link: Link, stdin: Stdio) -> Result<u8, Failure> {
         .hold_for(args.at_least_for.map(|least| started.after(least)))
         .await?;
     keeper.release(args, &lease).await;
+    keeper.tidy_up();
     Ok(keeper.exit_code(status))
 }
 
@@ -146,6 +149,8 @@ struct Keeper {
     children: SignalStream,
     alarm: AsyncFd<Alarm>,
     command: Pid,
+    /// The command's process group, if it has one of its own.
+    group: Option<Pid>,
     ending: Ending,
     hold: Option<Hold>,
     lost_file: Option<PathBuf>,
@@ -199,7 +204,7 @@ impl Keeper {
             done = wait_until(&self.alarm, until) => done?,
             _ = self.children.recv() => {}
             () = tokio::time::sleep(KILL_AGAIN), if self.is_killing => {
-                tree::signal(getpid(), None, Signal::KILL)?;
+                tree::kill(getpid(), None, None)?;
             }
             message = receive(&self.link), if self.has_front => match message? {
                 Some(Message::Signal(signal)) => return Ok(self.forward(signal)),
@@ -239,26 +244,27 @@ impl Keeper {
     }
 
     fn act(&mut self, action: Action) -> anyhow::Result<()> {
-        let (reason, signal) = match action {
-            Action::Terminate(reason) => (reason, Signal::TERM),
-            Action::Kill(reason) => (reason, Signal::KILL),
-        };
+        match action {
+            Action::Terminate(reason) => {
+                tree::terminate(getpid())?;
+                self.report(reason, "SIGTERM");
+            }
+            Action::Kill(reason) => {
+                // The group first: it takes no time, and what remains is found slowly.
+                let group = self.group.filter(|_| self.ended.is_none());
+                tree::kill(getpid(), None, group)?;
+                self.is_killing = true;
+                self.report(reason, "SIGKILL");
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, reason: Reason, signal: &str) {
         if matches!(reason, Reason::Lost | Reason::Deadline) {
             self.report_loss(&reason.to_string());
         }
-        if reason != Reason::LeftBehind {
-            let name = if signal == Signal::KILL {
-                "SIGKILL"
-            } else {
-                "SIGTERM"
-            };
-            tracing::warn!(%reason, signal = name, "ending the command");
-        }
-        self.is_killing |= signal == Signal::KILL;
-        tree::signal(getpid(), None, signal)?;
-        // A stopped process does not act on SIGTERM.
-        tree::signal(getpid(), None, Signal::CONT)?;
-        Ok(())
+        tracing::warn!(%reason, signal, "ending the command");
     }
 
     fn take(&mut self, event: anyhow::Result<Option<Event>>) {
@@ -331,6 +337,14 @@ impl Keeper {
                     "lock released by closing the connection"
                 );
             }
+        }
+    }
+
+    /// Removes the directory of the file in place of a first process that was killed.
+    fn tidy_up(&self) {
+        let directory = self.lost_file.as_deref().and_then(Path::parent);
+        if let Some(directory) = directory.filter(|_| !self.has_front) {
+            let _removed = fs::remove_dir_all(directory);
         }
     }
 

@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
+use nix::sys::signal::SigSet;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::exit_code;
@@ -30,6 +31,10 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
         if asked.is_err() || getppid() != Some(keeper) {
             return exit_code::LOST.into();
         }
+    }
+    // The keeper's signal mask is inherited. The command begins with none, as from a shell.
+    if SigSet::empty().thread_set_mask().is_err() {
+        return exit_code::UNAVAILABLE.into();
     }
     let Some((program, rest)) = args.command.split_first() else {
         return exit_code::USAGE.into();

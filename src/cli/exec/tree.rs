@@ -9,13 +9,28 @@ use std::fs;
 use std::io;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Sends a signal to all running descendants of a process, except `spared` (which is not, if it has
-/// descendants, a border: these get the signal). Returns how many got it.
+/// Sends SIGKILL to a process group at once, if there is one, and to all running descendants of a
+/// process but `spared`, which may be one of them. Returns how many descendants got it.
 ///
 /// A process that is created meanwhile may be missed: call it until it returns 0.
-pub(super) fn signal(root: Pid, spared: Option<Pid>, signal: Signal) -> io::Result<usize> {
+pub(super) fn kill(root: Pid, spared: Option<Pid>, group: Option<Pid>) -> io::Result<usize> {
+    if let Some(group) = group {
+        // A group without a process is no error.
+        let _ended = kill_process_group(group, Signal::KILL);
+    }
+    send(root, spared, Signal::KILL)
+}
+
+/// Sends SIGTERM to all running descendants of a process. A stopped process acts on it, too.
+pub(super) fn terminate(root: Pid) -> io::Result<()> {
+    send(root, None, Signal::TERM)?;
+    send(root, None, Signal::CONT)?;
+    Ok(())
+}
+
+fn send(root: Pid, spared: Option<Pid>, signal: Signal) -> io::Result<usize> {
     let mut count = 0;
     for pid in descendants(root)? {
         if Some(pid) == spared {
@@ -97,7 +112,7 @@ mod tests {
         let output = child.stdout.take().unwrap();
         io::BufRead::read_line(&mut io::BufReader::new(output), &mut line).unwrap();
         let pid = Pid::from_child(&child);
-        assert_eq!(signal(pid, None, Signal::KILL).unwrap(), 1);
+        assert_eq!(kill(pid, None, None).unwrap(), 1);
         child.kill().unwrap();
         child.wait().unwrap();
     }
