@@ -5,6 +5,7 @@ mod connections;
 mod crashes;
 mod directory;
 mod elections;
+mod exec;
 mod faults;
 mod with_lock;
 

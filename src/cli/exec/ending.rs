@@ -47,6 +47,8 @@ pub(super) enum Reason {
 pub(super) enum Action {
     Terminate(Reason),
     Kill(Reason),
+    /// The lease is over, and the command continues.
+    Report,
 }
 
 /// The rules for one command.
@@ -139,6 +141,11 @@ impl Ending {
 
     /// Returns when to ask for the next action.
     pub(super) fn next(&self) -> Option<Moment> {
+        let report_at = self.ignores_deadline().then_some(self.deadline);
+        report_at.into_iter().chain(self.next_of_end()).min()
+    }
+
+    fn next_of_end(&self) -> Option<Moment> {
         match self.begun {
             None => self.begins().map(|(at, _)| at),
             Some(begun) => match begun.left {
@@ -151,6 +158,10 @@ impl Ending {
 
     /// Returns what is due. Each action is returned once.
     pub(super) fn due(&mut self, now: Moment) -> Option<Action> {
+        if self.ignores_deadline() && now >= self.deadline {
+            self.is_lost = true;
+            return Some(Action::Report);
+        }
         if self.begun.is_none() {
             let (at, reason) = self.begins()?;
             if now < at {
@@ -168,6 +179,11 @@ impl Ending {
         };
         self.begun = Some(Begun { left, ..begun });
         Some(action)
+    }
+
+    /// Returns whether the end of the lease is still to come, and ends nothing.
+    fn ignores_deadline(&self) -> bool {
+        self.rules.on_lost == OnLost::Ignore && !self.is_lost
     }
 
     /// Returns when the end begins if nothing more arrives, and why.
@@ -263,7 +279,7 @@ mod tests {
 
     #[test]
     fn command_ends_before_the_deadline_of_its_lease() {
-        use Action::{Kill, Terminate};
+        use Action::{Kill, Report, Terminate};
         use Reason::{Deadline, Lost};
         let by_deadline = [(15_000, Terminate(Deadline)), (19_000, Kill(Deadline))];
         let by_loss = [(2_000, Terminate(Lost)), (6_000, Kill(Lost))];
@@ -276,7 +292,7 @@ mod tests {
             (OnLost::Term, Some(18_500), &by_deadline),
             (OnLost::Kill, None, &[(19_000, Kill(Deadline))]),
             (OnLost::Kill, Some(2_000), &[(2_000, Kill(Lost))]),
-            (OnLost::Ignore, None, &[]),
+            (OnLost::Ignore, None, &[(20_000, Report)]),
             (OnLost::Ignore, Some(2_000), &[]),
         ];
         for (on_lost, lost_at, expected) in table {
@@ -315,7 +331,9 @@ mod tests {
                 max_run_ends: Some(at(1_000)),
                 ..rules(on_lost)
             };
-            let done = history(Ending::new(rules, at(20_000)), None);
+            let mut ending = Ending::new(rules, at(20_000));
+            ending.is_lost = on_lost == OnLost::Ignore;
+            let done = history(ending, None);
             let expected = [
                 (at(1_000), Action::Terminate(Reason::MaxRun)),
                 (at(5_000), Action::Kill(Reason::MaxRun)),

@@ -187,9 +187,10 @@ impl Keeper {
     /// Keeps the lock until a moment. A signal ends the wait, and so does a loss.
     async fn hold_for(&mut self, until: Option<Moment>) -> anyhow::Result<()> {
         let Some(until) = until else { return Ok(()) };
-        while SystemClock.now() < until && self.has_front && !self.ending.is_lost() {
-            if self.ending.due(SystemClock.now()).is_some() || self.wait(Some(until)).await? {
-                tracing::warn!("lock released before --at-least-for");
+        while SystemClock.now() < until {
+            let is_asked_to_end = self.wait(Some(until)).await?;
+            if is_asked_to_end || !self.has_front || self.hold.is_none() {
+                tracing::warn!("--at-least-for is not over; the lock is not kept any longer");
                 return Ok(());
             }
         }
@@ -255,6 +256,10 @@ impl Keeper {
                 tree::kill(getpid(), None, group)?;
                 self.is_killing = true;
                 self.report(reason, "SIGKILL");
+            }
+            Action::Report => {
+                tracing::error!("lease lost; the command continues (--on-lost ignore)");
+                self.report_loss(&Reason::Deadline.to_string());
             }
         }
         Ok(())

@@ -1,0 +1,431 @@
+//! `leasehold exec` beside `leasehold dev`: exit codes, signals, leftovers, and what is left of the
+//! command when one of its two processes is killed or stopped.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Dev, eventually};
+
+/// A command that ends for SIGKILL alone. It says its process id first.
+const DEAF: &str = r#"trap "" TERM; echo $$ >pid; while :; do sleep 0.1; done"#;
+
+/// A command that runs until a file exists.
+const UNTIL_END: &str = "echo $$ >pid; while [ ! -e end ]; do sleep 0.05; done";
+
+/// A server, and a folder for the files of the commands.
+struct Server {
+    dev: Dev,
+    folder: tempfile::TempDir,
+}
+
+/// A running `leasehold exec`.
+struct Exec {
+    process: Child,
+    folder: PathBuf,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let dev = Dev::start(&folder.path().join("data"), &[]).await;
+        Self { dev, folder }
+    }
+
+    /// Returns a command that runs a shell script in the folder, under the lock `job`.
+    fn exec(&self, flags: &[&str], script: &str) -> Command {
+        self.exec_of(flags, &["sh", "-c", script])
+    }
+
+    fn exec_of(&self, flags: &[&str], command: &[&str]) -> Command {
+        let mut exec = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        exec.args(["exec", "--lock=job"])
+            .args(flags)
+            .arg("--")
+            .args(command)
+            .env("LEASEHOLD_URL", &self.dev.url)
+            .env("TMPDIR", self.folder.path())
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null());
+        exec
+    }
+
+    fn run(&self, flags: &[&str], script: &str) -> (Option<i32>, String) {
+        ended(&self.exec(flags, script).output().unwrap())
+    }
+
+    fn spawn(&self, flags: &[&str], script: &str) -> Exec {
+        let mut command = self.exec(flags, script);
+        let process = command.stderr(Stdio::null()).spawn().unwrap();
+        Exec {
+            process,
+            folder: self.folder.path().to_owned(),
+        }
+    }
+
+    /// Fails if a directory of a loss file is left.
+    fn must_be_tidy(&self) {
+        let names = fs::read_dir(self.folder.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let left: Vec<_> = names
+            .filter(|name| name.starts_with("leasehold-exec"))
+            .collect();
+        assert_eq!(left, [""; 0]);
+    }
+}
+
+impl Exec {
+    fn front(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    /// The second process, once it runs.
+    async fn keeper(&self) -> Pid {
+        let front = self.front();
+        eventually(async || child_of(front)).await
+    }
+
+    /// The process id in a file that the command writes.
+    async fn pid(&self, file: &str) -> Pid {
+        let path = self.folder.join(file);
+        eventually(async || {
+            let text = fs::read_to_string(&path).ok()?;
+            Pid::from_raw(text.strip_suffix('\n')?.parse().ok()?)
+        })
+        .await
+    }
+
+    fn ended(mut self) -> Option<i32> {
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        // The second process ends everything else.
+        let _ended_before = self.process.kill();
+        let _reaped_before = self.process.wait();
+    }
+}
+
+fn ended(output: &Output) -> (Option<i32>, String) {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+fn child_of(parent: Pid) -> Option<Pid> {
+    let children = Command::new("pgrep")
+        .arg("-P")
+        .arg(parent.to_string())
+        .output();
+    let text = String::from_utf8(children.unwrap().stdout).unwrap();
+    Pid::from_raw(text.lines().next()?.parse().ok()?)
+}
+
+/// Returns whether a process runs, zombies excepted.
+fn runs(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
+    !state.is_empty() && !state.starts_with('Z')
+}
+
+fn lines_of(folder: &Path, file: &str) -> Vec<String> {
+    let text = fs::read_to_string(folder.join(file)).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn exit_code_is_the_commands() {
+    let server = Server::start().await;
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -9 $$", 137),
+        ("kill -TERM $$", 143),
+        ("no-such-command", 127),
+    ] {
+        let (ended, said) = server.run(&[], script);
+        assert_eq!(ended, Some(code), "{script}: {said}");
+        assert!(said.contains("lock released"), "{script}: {said}");
+    }
+    for (command, code, sentence) in [
+        ("no-such-command", 127, "no-such-command: command not found"),
+        ("/etc/passwd", 126, "/etc/passwd cannot be executed"),
+    ] {
+        let output = server.exec_of(&[], &[command]).output().unwrap();
+        let (ended, said) = ended(&output);
+        assert_eq!(ended, Some(code), "{said}");
+        assert!(said.contains(sentence), "{said}");
+    }
+    server.must_be_tidy();
+}
+
+#[tokio::test]
+async fn command_has_lease_and_standard_streams() {
+    let server = Server::start().await;
+    let script = r#"cat; printf %s "$LEASEHOLD_RESOURCE" >resource
+        test -n "$LEASEHOLD_TOKEN" && test ! -e "$LEASEHOLD_LOST_FILE" &&
+        curl -sf "$LEASEHOLD_URL/v1/locks/$LEASEHOLD_LEASE_ID" >lease"#;
+    let input = server.folder.path().join("input");
+    fs::write(&input, "from standard input").unwrap();
+    let mut exec = server.exec(&[], script);
+    let output = exec.stdin(fs::File::open(input).unwrap()).output().unwrap();
+    let (ended, said) = ended(&output);
+    assert_eq!(ended, Some(0), "{said}");
+    assert_eq!(output.stdout, b"from standard input");
+    let folder = server.folder.path();
+    assert_eq!(lines_of(folder, "resource"), ["job"]);
+    assert!(lines_of(folder, "lease")[0].contains(r#""resource":"job""#));
+}
+
+#[tokio::test]
+async fn signals_reach_the_command() {
+    let server = Server::start().await;
+    let script = r#"for s in TERM INT HUP QUIT USR1 USR2 WINCH; do trap "echo $s >>got" $s; done
+        trap 'echo TERM >>got; exit 3' TERM
+        echo $$ >pid; while :; do sleep 0.05; done"#;
+    let exec = server.spawn(&[], script);
+    exec.pid("pid").await;
+    let got = server.folder.path().join("got");
+    let mut expected = String::new();
+    for (signal, name) in [
+        (Signal::INT, "INT"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::WINCH, "WINCH"),
+        (Signal::TERM, "TERM"),
+    ] {
+        kill_process(exec.front(), signal).unwrap();
+        expected.push_str(name);
+        expected.push('\n');
+        let expected = &expected;
+        eventually(async || {
+            let text = fs::read_to_string(&got).unwrap_or_default();
+            (text == *expected).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(exec.ended(), Some(3));
+}
+
+#[tokio::test]
+async fn signal_ends_the_wait_for_the_lock() {
+    let server = Server::start().await;
+    let holder = server.spawn(&[], DEAF);
+    holder.pid("pid").await;
+    let waiter = server.spawn(&[], "echo ran >ran");
+    waiter.keeper().await;
+    kill_process(waiter.front(), Signal::TERM).unwrap();
+    assert_eq!(waiter.ended(), Some(143));
+    assert!(!server.folder.path().join("ran").exists());
+    kill_process(holder.front(), Signal::KILL).unwrap();
+    assert_eq!(server.run(&[], "true").0, Some(0));
+}
+
+#[tokio::test]
+async fn held_lock_is_answered_by_if_held() {
+    let server = Server::start().await;
+    let holder = server.spawn(&[], UNTIL_END);
+    holder.pid("pid").await;
+    let flags: [(&[&str], _, _); 3] = [
+        (&["--if-held=skip"], 0, "command skipped"),
+        (&["--if-held=fail"], 200, "command not run"),
+        (&["--wait-timeout=300ms"], 200, "--wait-timeout"),
+    ];
+    for (flags, code, sentence) in flags {
+        let (ended, said) = server.run(flags, "echo ran >ran");
+        assert_eq!(ended, Some(code), "{said}");
+        assert!(said.contains(sentence), "{said}");
+    }
+    assert!(!server.folder.path().join("ran").exists());
+    let waiter = server.spawn(&[], "echo ran >ran");
+    fs::write(server.folder.path().join("end"), "").unwrap();
+    assert_eq!(holder.ended(), Some(0));
+    assert_eq!(waiter.ended(), Some(0));
+    assert!(server.folder.path().join("ran").exists());
+}
+
+#[tokio::test]
+async fn processes_left_behind_end_before_the_release() {
+    let server = Server::start().await;
+    let script = r"sleep 1000 & echo $! >child; setsid sh -c 'echo $$ >other; exec sleep 1000' &
+        while [ ! -s other ]; do sleep 0.05; done; exit 5";
+    let exec = server.spawn(&[], script);
+    let left = [exec.pid("child").await, exec.pid("other").await];
+    assert_eq!(exec.ended(), Some(5));
+    assert!(left.iter().all(|pid| !runs(*pid)), "{left:?}");
+}
+
+#[tokio::test]
+async fn long_command_is_ended_by_max_run() {
+    let server = Server::start().await;
+    let (ended, said) = server.run(&["--max-run=500ms"], DEAF);
+    assert_eq!(ended, Some(204), "{said}");
+    assert!(
+        said.contains("SIGTERM") && said.contains("SIGKILL"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn lock_is_kept_for_its_least_time() {
+    let server = Server::start().await;
+    let exec = server.spawn(&["--at-least-for=2s"], "echo $$ >pid");
+    let command = exec.pid("pid").await;
+    eventually(async || (!runs(command)).then_some(())).await;
+    let (ended, said) = server.run(&["--if-held=fail"], "true");
+    assert_eq!(ended, Some(200), "{said}");
+    assert_eq!(exec.ended(), Some(0));
+    assert_eq!(server.run(&["--if-held=fail"], "true").0, Some(0));
+}
+
+#[tokio::test]
+async fn killed_exec_leaves_no_process_and_no_lock() {
+    let server = Server::start().await;
+    for who in ["front", "keeper"] {
+        let exec = server.spawn(&[], &format!("setsid sleep 1000 & echo $! >child; {DEAF}"));
+        let command = [exec.pid("child").await, exec.pid("pid").await];
+        let keeper = exec.keeper().await;
+        let killed = if who == "front" { exec.front() } else { keeper };
+        kill_process(killed, Signal::KILL).unwrap();
+        // It gets the lock once no process is left.
+        assert_eq!(server.run(&[], "true").0, Some(0));
+        assert!(command.iter().all(|pid| !runs(*pid)), "{who}: {command:?}");
+        assert_eq!(exec.ended(), (who == "keeper").then_some(201), "{who}");
+        for file in ["pid", "child"] {
+            fs::remove_file(server.folder.path().join(file)).unwrap();
+        }
+        eventually(async || (!runs(keeper)).then_some(())).await;
+    }
+    server.must_be_tidy();
+}
+
+#[tokio::test]
+async fn command_dies_with_both_processes_of_exec() {
+    let server = Server::start().await;
+    let exec = server.spawn(&[], DEAF);
+    let command = exec.pid("pid").await;
+    let keeper = exec.keeper().await;
+    // Neither can act: only the kernel does.
+    for pid in [exec.front(), keeper] {
+        kill_process(pid, Signal::STOP).unwrap();
+    }
+    for pid in [keeper, exec.front()] {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+    eventually(async || (!runs(command)).then_some(())).await;
+    assert_eq!(exec.ended(), None);
+}
+
+#[tokio::test]
+async fn front_acts_for_a_keeper_that_stands_still() {
+    let server = Server::start().await;
+    let exec = server.spawn(&[], DEAF);
+    let command = exec.pid("pid").await;
+    kill_process(exec.keeper().await, Signal::STOP).unwrap();
+    assert_eq!(exec.ended(), Some(201));
+    assert!(!runs(command));
+    assert_eq!(server.run(&[], "true").0, Some(0));
+}
+
+#[tokio::test]
+async fn stopped_front_keeps_command_and_lock() {
+    let server = Server::start().await;
+    let exec = server.spawn(&[], UNTIL_END);
+    exec.pid("pid").await;
+    kill_process(exec.front(), Signal::STOP).unwrap();
+    // Longer than the session TTL of 3 s: without renewals this would get the lock.
+    let (ended, said) = server.run(&["--wait-timeout=5s"], "true");
+    assert_eq!(ended, Some(200), "{said}");
+    fs::write(server.folder.path().join("end"), "").unwrap();
+    assert_eq!(server.run(&[], "true").0, Some(0));
+    kill_process(exec.front(), Signal::CONT).unwrap();
+    assert_eq!(exec.ended(), Some(0));
+}
+
+#[tokio::test]
+async fn lost_lease_ends_the_command_as_on_lost_says() {
+    let script = r#"trap 'cat "$LEASEHOLD_LOST_FILE" >got; exit 0' TERM; echo $$ >pid
+        while [ ! -e end ]; do sleep 0.05; done; cat "$LEASEHOLD_LOST_FILE" >got; exit 4"#;
+    for (on_lost, code, got) in [
+        ("term", 201, true),
+        ("kill", 201, false),
+        ("ignore", 4, true),
+    ] {
+        let mut server = Server::start().await;
+        let folder = server.folder.path().to_owned();
+        let exec = server.spawn(&[&format!("--on-lost={on_lost}")], script);
+        let command = exec.pid("pid").await;
+        server.dev.process.kill().unwrap();
+        if on_lost == "ignore" {
+            let reported = || {
+                fs::read_dir(&folder)
+                    .unwrap()
+                    .any(|entry| entry.unwrap().path().join("lost").exists())
+            };
+            eventually(async || reported().then_some(())).await;
+            assert!(runs(command));
+            fs::write(folder.join("end"), "").unwrap();
+        }
+        assert_eq!(exec.ended(), Some(code), "{on_lost}");
+        assert!(!runs(command), "{on_lost}");
+        assert_eq!(folder.join("got").exists(), got, "{on_lost}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_use_is_one_sentence_with_its_code() {
+    let server = Server::start().await;
+    let table: [(&[&str], &[&str], _, _); 8] = [
+        (&[], &[""], 203, "the command is empty"),
+        (&[], &[], 203, "required arguments were not provided"),
+        (&["--lock="], &["true"], 203, "--lock"),
+        (&["--wait-timeout=soon"], &["true"], 203, "seconds"),
+        (
+            &["--wait-timeout=1", "--if-held=skip"],
+            &["true"],
+            203,
+            "--if-held wait",
+        ),
+        (
+            &["--grace=60"],
+            &["true"],
+            203,
+            "more than half of the validity",
+        ),
+        (
+            &["--url=https://localhost"],
+            &["true"],
+            203,
+            "http://HOST:PORT",
+        ),
+        (&["--no-such-flag"], &["true"], 203, "--no-such-flag"),
+    ];
+    for (flags, command, code, sentence) in table {
+        let output = server.exec_of(flags, command).output().unwrap();
+        let (ended, said) = ended(&output);
+        assert_eq!(ended, Some(code), "{flags:?}: {said}");
+        assert!(said.contains(sentence), "{flags:?}: {said}");
+    }
+    let mut exec = server.exec(&[], "true");
+    let output = exec.env_remove("LEASEHOLD_URL").output().unwrap();
+    assert_eq!(output.status.code(), Some(203), "{output:?}");
+    // Closed standard output, and a folder that cannot be written.
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        r#"exec "$0" "$@" >&-"#,
+        env!("CARGO_BIN_EXE_leasehold"),
+    ]);
+    shell.args(["exec", "--lock=job", "--url", &server.dev.url, "--", "true"]);
+    let output = shell.output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.status.signal()),
+        (Some(0), None)
+    );
+}
