@@ -17,9 +17,10 @@ use crate::messages::retired_in;
 use pages::{anchors, links, pages};
 
 /// A page to run, and its sections (default: all).
-const WITHOUT_A_CLUSTER: [(&str, &[&str]); 2] = [
+const WITHOUT_A_CLUSTER: [(&str, &[&str]); 3] = [
     ("README.md", &["Quickstart without a cluster", "Use it"]),
     ("docs/tutorials/first-lock.md", &[]),
+    ("docs/exec.md", &[]),
 ];
 /// The maximum length of a page, in lines.
 const LONGEST: [(&str, usize); 3] = [
@@ -219,10 +220,14 @@ impl Dev {
 
     fn run(&self, commands: &str) -> Output {
         let commands = commands.replace("7373", &self.port.to_string());
+        let binary = Path::new(env!("CARGO_BIN_EXE_leasehold"));
+        let folder = binary.parent().expect("it must be in a folder").display();
+        let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
         let output = Command::new("bash")
             .args(["-euo", "pipefail", "-c", &commands])
             .current_dir(root())
             .env("XDG_STATE_HOME", self.home.path())
+            .env("PATH", path)
             .env("NO_PROXY", "localhost,127.0.0.1")
             .stdin(Stdio::null())
             .output()

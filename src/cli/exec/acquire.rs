@@ -43,7 +43,7 @@ pub(super) async fn acquire(
             Err(held) => Ok(Err(answer_held(args, held.holder.as_ref()))),
         },
         () = timeout => {
-            tracing::error!(resource = %args.lock, "lock not acquired within --wait-timeout");
+            tracing::error!(resource = %args.lock, "wait timeout; command not run");
             Ok(Err(exit_code::HELD))
         }
     }
@@ -54,10 +54,10 @@ fn answer_held(args: &Args, holder: Option<&Holder>) -> u8 {
         (&*holder.owner_id, &*holder.pod, &*holder.held_since)
     });
     if args.if_held == IfHeld::Skip {
-        tracing::info!(resource = %args.lock, owner, pod, since, "lock held; command skipped");
+        tracing::info!(resource = %args.lock, ownerId = owner, pod, heldSince = since, "lock held; command skipped");
         return 0;
     }
-    tracing::error!(resource = %args.lock, owner, pod, since, "lock held; command not run");
+    tracing::error!(resource = %args.lock, ownerId = owner, pod, heldSince = since, "lock held; command not run");
     exit_code::HELD
 }
 
@@ -120,7 +120,7 @@ async fn try_once(
                     let (owner, since) = holder
                         .as_ref()
                         .map_or(("", ""), |holder| (&*holder.owner_id, &*holder.held_since));
-                    tracing::info!(resource = %args.lock, owner, since, queue_length, "waiting");
+                    tracing::info!(resource = %args.lock, ownerId = owner, heldSince = since, queueLength = queue_length, "waiting");
                 }
                 *last_holder = holder;
             }
@@ -136,7 +136,7 @@ async fn until_told_to_end(link: &AsyncFd<Link>) -> anyhow::Result<u8> {
     loop {
         match receive(link).await? {
             Some(Message::Signal(signal)) if ends_a_process(signal) => {
-                tracing::info!(signal, "ended by a signal; the command was not run");
+                tracing::info!(signal, "ended by a signal; command not run");
                 return Ok(exit_code::of_signal(signal));
             }
             Some(_) => {}

@@ -110,11 +110,6 @@ impl Ending {
         self.begun.map(|begun| begun.reason)
     }
 
-    /// Returns whether the lease is over.
-    pub(super) fn is_lost(&self) -> bool {
-        self.is_lost
-    }
-
     /// Returns when the process that watches this one kills the command: never, if a loss is ignored.
     pub(super) fn backstop(&self) -> Option<Moment> {
         let before = self.deadline.before(self.rules.grace / 10);
@@ -307,7 +302,6 @@ mod tests {
         let mut ending = Ending::new(rules(OnLost::Term), at(20_000));
         assert_eq!(ending.due(at(60_000)), Some(Action::Kill(Reason::Deadline)));
         assert_eq!(ending.due(at(60_000)), None);
-        assert!(ending.is_lost());
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::protocol::time::Moment;
 const LOCK_HELD: &str = "lock_held";
 /// The code for a cluster without our definitions: it does not go away in moments.
 const NOT_INSTALLED: &str = "not_installed";
+/// The longest that the API allows.
+const MAX_HOLD_SECONDS: u32 = 604_800;
 /// The maximum length of an event.
 const EVENT_MAX_BYTES: usize = 64 * 1024;
 
@@ -142,6 +144,7 @@ impl Hold {
         let mut body = json!({
             "resource": asked.resource,
             "metadata": {"command": asked.command},
+            "maxHoldSeconds": MAX_HOLD_SECONDS,
         });
         if let Some(owner) = asked.owner {
             body["ownerId"] = json!(owner);

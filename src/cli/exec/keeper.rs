@@ -190,7 +190,7 @@ impl Keeper {
         while SystemClock.now() < until {
             let is_asked_to_end = self.wait(Some(until)).await?;
             if is_asked_to_end || !self.has_front || self.hold.is_none() {
-                tracing::warn!("--at-least-for is not over; the lock is not kept any longer");
+                tracing::warn!("lock released before --at-least-for");
                 return Ok(());
             }
         }
@@ -258,7 +258,7 @@ impl Keeper {
                 self.report(reason, "SIGKILL");
             }
             Action::Report => {
-                tracing::error!("lease lost; the command continues (--on-lost ignore)");
+                tracing::error!("lease lost; command continues");
                 self.report_loss(&Reason::Deadline.to_string());
             }
         }
@@ -281,7 +281,7 @@ impl Keeper {
                 let _ended = self.link.get_ref().send(&backstop);
             }
             Ok(Some(Event::AtRisk)) => {
-                tracing::warn!("the sidecar cannot renew its session; the lease may end");
+                tracing::warn!("session not renewed; lease at risk");
             }
             Ok(Some(Event::ReleaseRequested(why))) => {
                 tracing::warn!(
@@ -299,7 +299,11 @@ impl Keeper {
             Ok(Some(Event::Waiting { .. } | Event::Acquired(_) | Event::Failed(_))) => {}
             Ok(None) | Err(_) => {
                 let error = event.err().map(|error| format!("{error:#}"));
-                tracing::error!(error, "the sidecar is gone; the lease ends at its deadline");
+                tracing::error!(
+                    error,
+                    effect = "the lease ends at its deadline",
+                    "connection to the sidecar lost"
+                );
                 self.hold = None;
             }
         }
@@ -310,7 +314,7 @@ impl Keeper {
         if let Some(path) = &self.lost_file
             && let Err(error) = fs::write(path, format!("{reason}\n"))
         {
-            tracing::error!(%error, path = %path.display(), "the loss cannot be reported");
+            tracing::error!(%error, file = %path.display(), "loss file not written");
         }
     }
 

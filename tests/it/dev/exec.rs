@@ -235,7 +235,7 @@ async fn held_lock_is_answered_by_if_held() {
     let flags: [(&[&str], _, _); 3] = [
         (&["--if-held=skip"], 0, "command skipped"),
         (&["--if-held=fail"], 200, "command not run"),
-        (&["--wait-timeout=300ms"], 200, "--wait-timeout"),
+        (&["--wait-timeout=300ms"], 200, "wait timeout"),
     ];
     for (flags, code, sentence) in flags {
         let (ended, said) = server.run(flags, "echo ran >ran");
