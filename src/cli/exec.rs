@@ -125,7 +125,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     if let Err(failure) = args.check() {
         return report(&failure);
     }
-    front::run().map_or_else(|error| report(&error.into()), ExitCode::from)
+    front::run(args.on_lost).map_or_else(|error| report(&error.into()), ExitCode::from)
 }
 
 /// Runs as the second process.

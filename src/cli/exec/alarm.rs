@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -13,7 +14,13 @@ use tokio::io::unix::AsyncFd;
 use crate::clock::{Clock as _, SystemClock};
 use crate::protocol::time::Moment;
 
-/// A timer.
+/// For `poll` without waiting, and for a timer never.
+const ZERO: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// A timer. A process that has its descriptor, too, can set the same timer.
 #[derive(Debug)]
 pub(super) struct Alarm(OwnedFd);
 
@@ -24,13 +31,25 @@ impl Alarm {
         Ok(Self(timerfd_create(TimerfdClockId::Boottime, flags)?))
     }
 
+    /// Returns the timer of another process.
+    pub(super) fn of(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// Returns a descriptor for another process.
+    pub(super) fn share(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
+    /// Returns whether the timer has fired since it was set.
+    pub(super) fn has_fired(&self) -> io::Result<bool> {
+        let mut source = [PollFd::new(&self.0, PollFlags::IN)];
+        Ok(poll(&mut source, Some(&ZERO))? > 0)
+    }
+
     /// Sets the timer, in place of the moment before; `None` never fires. It becomes readable then.
     pub(super) fn set(&self, at: Option<Moment>) -> io::Result<()> {
-        let zero = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let it_value = at.map_or(zero, |at| {
+        let it_value = at.map_or(ZERO, |at| {
             let since_boot = at.elapsed_since_boot();
             Timespec {
                 tv_sec: i64::try_from(since_boot.as_secs()).unwrap_or(i64::MAX),
@@ -39,7 +58,7 @@ impl Alarm {
             }
         });
         let value = Itimerspec {
-            it_interval: zero,
+            it_interval: ZERO,
             it_value,
         };
         timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &value)?;

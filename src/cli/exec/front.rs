@@ -19,14 +19,16 @@ use nix::sys::signal::{SigSet, Signal as NixSignal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, wait};
+use rustix::process::{
+    Pid, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper, wait, waitid,
+};
 
 use super::alarm::Alarm;
+use super::ending::OnLost;
 use super::link::{Link, Message};
 use super::{KEEPER, LOST_FILE, OWN_BINARY, exit_code, is_in_terminal, tree};
 use crate::cli::output;
 use crate::clock::{Clock as _, SystemClock};
-use crate::protocol::time::Moment;
 
 /// The pause between two looks at processes that were killed.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -45,19 +47,21 @@ const FORWARDED: [NixSignal; 7] = [
 ];
 
 /// Runs the keeper, and returns its exit code.
-pub(super) fn run() -> anyhow::Result<u8> {
+pub(super) fn run(on_lost: OnLost) -> anyhow::Result<u8> {
     let signals = block_signals().context("signals cannot be handled")?;
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
     let directory = Directory::create()?;
-    let (link, keeper) = start_keeper(&directory).context("cannot start the second process")?;
+    let backstop = Alarm::new().context("no timer")?;
+    let (link, keeper) =
+        start_keeper(&directory, &backstop).context("cannot start the second process")?;
     let mut front = Front {
         link,
         keeper,
         signals,
-        alarm: Alarm::new().context("no timer")?,
+        backstop,
         in_terminal: is_in_terminal(),
         command: None,
-        backstop: None,
+        ignores_loss: on_lost == OnLost::Ignore,
         connection: None,
     };
     front.watch()
@@ -76,7 +80,7 @@ fn block_signals() -> nix::Result<SignalFd> {
 
 /// Starts the keeper with the same command line, in a process group of its own: the terminal's
 /// signals do not reach it.
-fn start_keeper(directory: &Directory) -> anyhow::Result<(Link, Pid)> {
+fn start_keeper(directory: &Directory, backstop: &Alarm) -> anyhow::Result<(Link, Pid)> {
     let (link, other) = Link::pair()?;
     let keeper = Command::new(OWN_BINARY)
         .arg0("leasehold")
@@ -88,6 +92,7 @@ fn start_keeper(directory: &Directory) -> anyhow::Result<(Link, Pid)> {
         .spawn()?;
     let stdin = rustix::stdio::stdin().try_clone_to_owned()?;
     link.send(&Message::Stdin(stdin))?;
+    link.send(&Message::Backstop(backstop.share()?))?;
     Ok((link, Pid::from_child(&keeper)))
 }
 
@@ -95,11 +100,11 @@ struct Front {
     link: Link,
     keeper: Pid,
     signals: SignalFd,
-    alarm: Alarm,
+    /// Fires if the keeper stands still until the deadline is near.
+    backstop: Alarm,
     in_terminal: bool,
     command: Option<Pid>,
-    /// When to kill the command.
-    backstop: Option<Moment>,
+    ignores_loss: bool,
     connection: Option<OwnedFd>,
 }
 
@@ -115,19 +120,19 @@ impl Front {
             }
             while linked {
                 match self.link.receive() {
-                    Ok(Some(message)) => self.take(message)?,
+                    Ok(Some(message)) => self.take(message),
                     // Its end is reported by SIGCHLD.
                     Ok(None) => linked = false,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => return Err(error.into()),
                 }
             }
-            if self.backstop.is_some_and(|at| SystemClock.now() >= at) {
+            if self.backstop.has_fired()? {
                 return self.end_keeper();
             }
             let mut sources = vec![
                 PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.alarm.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.backstop.as_fd(), PollFlags::IN),
             ];
             if linked {
                 sources.push(PollFd::new(&self.link, PollFlags::IN));
@@ -139,17 +144,12 @@ impl Front {
         }
     }
 
-    fn take(&mut self, message: Message) -> io::Result<()> {
+    fn take(&mut self, message: Message) {
         match message {
             Message::Started(pid) => self.command = Some(pid),
             Message::Connection(descriptor) => self.connection = Some(descriptor),
-            Message::Backstop(at) => {
-                self.backstop = at;
-                self.alarm.set(at)?;
-            }
-            Message::Stdin(_) | Message::Signal(_) => {}
+            Message::Stdin(_) | Message::Backstop(_) | Message::Signal(_) => {}
         }
-        Ok(())
     }
 
     /// Forwards a signal. In a terminal the command is in this process's group, and has received what
@@ -168,33 +168,29 @@ impl Front {
 
     /// Reaps children that ended. Returns the exit code if the keeper is one of them.
     fn reap(&mut self) -> anyhow::Result<Option<u8>> {
+        let mut keeper = None;
         while let Some((pid, status)) = next_ended()? {
             if pid == self.keeper {
-                let status = ExitStatus::from_raw(status);
-                return match status.code().and_then(|code| u8::try_from(code).ok()) {
-                    Some(code) => Ok(Some(code)),
-                    None => self.without_keeper(status).map(Some),
-                };
+                keeper = Some(ExitStatus::from_raw(status));
             }
         }
-        Ok(None)
+        keeper.map(|status| self.without_keeper(status)).transpose()
     }
 
-    /// The keeper was killed. Without it nothing extends the lease.
+    /// The keeper has ended. It is to end after everything that the command started; otherwise it was
+    /// killed or has failed, and nothing extends the lease.
     fn without_keeper(&self, status: ExitStatus) -> anyhow::Result<u8> {
-        let Some(command) = self.command else {
-            output::error(&anyhow::anyhow!(
-                "the second process of exec was ended ({status}) before the command was started"
-            ));
-            return Ok(exit_code::UNAVAILABLE);
-        };
-        if self.backstop.is_none() {
-            // A loss is ignored: the command continues, as a child of this process.
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        if !has_children() {
+            return Ok(code.unwrap_or(exit_code::UNAVAILABLE));
+        }
+        if let Some(command) = self.command.filter(|_| self.ignores_loss) {
+            // The command continues, as a child of this process.
             return until_ended(command);
         }
         output::error(&anyhow::anyhow!(
-            "the second process of exec was ended ({status}); the command is killed, because \
-             nothing extends its lease"
+            "the second process of exec ended ({status}); the command is killed, because nothing \
+             extends its lease"
         ));
         kill_all()?;
         Ok(exit_code::LOST)
@@ -243,6 +239,12 @@ fn until_ended(command: Pid) -> anyhow::Result<u8> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Returns whether this process has a child, running or not. Orphans of the command are its children.
+pub(super) fn has_children() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::All, options).is_ok()
 }
 
 /// Returns a child that has ended, with its status; none if there is none.

@@ -22,7 +22,7 @@ use super::acquire::{Holding, acquire};
 use super::alarm::{Alarm, wait_until};
 use super::ending::{Action, Ending, OnLost, Reason, Rules};
 use super::exit_code;
-use super::front::{code_of, next_ended};
+use super::front::{code_of, has_children, next_ended};
 use super::hold::{Event, Hold, Lease};
 use super::link::{Link, Message};
 use super::{Args, Failure, LAUNCH, LOST_FILE, OWN_BINARY, is_in_terminal, tree};
@@ -41,12 +41,17 @@ const GRACE_MAX: Duration = Duration::from_secs(5);
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     block_signals().context("signals cannot be handled")?;
     let link = Link::inherited().context("no link to the first process")?;
-    let Some(Message::Stdin(stdin)) = link.wait().context("no link to the first process")? else {
-        return Err(anyhow::anyhow!("this role is for `leasehold exec` itself").into());
+    let receive = || {
+        link.wait()
+            .context("this role is for `leasehold exec` itself")
+    };
+    let (Some(Message::Stdin(stdin)), Some(Message::Backstop(backstop))) = (receive()?, receive()?)
+    else {
+        return Err(anyhow::anyhow!("the first process has ended").into());
     };
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
     args.log.start()?;
-    block_on(async { Ok(keep(args, link, Stdio::from(stdin)).await) })?
+    block_on(async { Ok(keep(args, link, stdin.into(), Alarm::of(backstop)).await) })?
 }
 
 /// The first process forwards signals, and the terminal's are not for this one. The mask is inherited
@@ -59,7 +64,7 @@ fn block_signals() -> nix::Result<()> {
     set.thread_set_mask()
 }
 
-async fn keep(args: &Args, link: Link, stdin: Stdio) -> Result<u8, Failure> {
+async fn keep(args: &Args, link: Link, stdin: Stdio, backstop: Alarm) -> Result<u8, Failure> {
     let link = registered(link).context("no link to the first process")?;
     let children = signal(SignalKind::child()).context("signals cannot be handled")?;
     tracing::info!(resource = %args.lock, sidecar = %args.url, "using a sidecar");
@@ -77,23 +82,28 @@ async fn keep(args: &Args, link: Link, stdin: Stdio) -> Result<u8, Failure> {
         grace: grace(args.grace, lease.deadline.since(started))?,
         max_run_ends: args.max_run.map(|limit| started.after(limit)),
     };
+    let ending = Ending::new(rules, lease.deadline);
+    // Both before the command runs: this process may be stopped or killed at any time.
+    backstop.set(ending.backstop()).context("no timer")?;
+    let connection = hold.connection.descriptor.try_clone();
+    let connection = connection.context("the connection cannot be shared")?;
+    tell(&link, &Message::Connection(connection));
     let command = spawn(args, &lease, stdin).context("cannot start a process")?;
+    tell(&link, &Message::Started(command));
     let mut keeper = Keeper {
         link,
+        backstop,
         children,
         alarm: registered(Alarm::new().context("no timer")?).context("no timer")?,
         command,
         group: (!is_in_terminal()).then_some(command),
-        ending: Ending::new(rules, lease.deadline),
+        ending,
         hold: Some(hold),
         lost_file,
         has_front: true,
         is_killing: false,
         ended: None,
     };
-    keeper
-        .report_start()
-        .context("no link to the first process")?;
     let status = keeper.until_ended().await?;
     keeper
         .hold_for(args.at_least_for.map(|least| started.after(least)))
@@ -146,6 +156,8 @@ fn spawn(args: &Args, lease: &Lease, stdin: Stdio) -> anyhow::Result<Pid> {
 
 struct Keeper {
     link: AsyncFd<Link>,
+    /// The first process kills the command if this timer fires.
+    backstop: Alarm,
     children: SignalStream,
     alarm: AsyncFd<Alarm>,
     command: Pid,
@@ -160,16 +172,6 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn report_start(&mut self) -> io::Result<()> {
-        let link = self.link.get_ref();
-        link.send(&Message::Started(self.command))?;
-        if let Some(hold) = &self.hold {
-            let descriptor = hold.connection.descriptor.try_clone()?;
-            link.send(&Message::Connection(descriptor))?;
-        }
-        link.send(&Message::Backstop(self.ending.backstop()))
-    }
-
     /// Runs until the command and everything that it started have ended.
     async fn until_ended(&mut self) -> anyhow::Result<ExitStatus> {
         loop {
@@ -215,7 +217,7 @@ impl Keeper {
                     self.ending.orphan(SystemClock.now());
                 }
             },
-            event = next_event(&mut self.hold), if self.hold.is_some() => self.take(event),
+            event = next_event(&mut self.hold), if self.hold.is_some() => self.take(event)?,
         }
         Ok(false)
     }
@@ -272,13 +274,11 @@ impl Keeper {
         tracing::warn!(%reason, signal, "ending the command");
     }
 
-    fn take(&mut self, event: anyhow::Result<Option<Event>>) {
+    fn take(&mut self, event: anyhow::Result<Option<Event>>) -> io::Result<()> {
         match event {
             Ok(Some(Event::Valid(deadline))) => {
                 self.ending.extend(deadline);
-                let backstop = Message::Backstop(self.ending.backstop());
-                // If the first process has ended, its end of the link says so.
-                let _ended = self.link.get_ref().send(&backstop);
+                self.backstop.set(self.ending.backstop())?;
             }
             Ok(Some(Event::AtRisk)) => {
                 tracing::warn!("session not renewed; lease at risk");
@@ -307,6 +307,7 @@ impl Keeper {
                 self.hold = None;
             }
         }
+        Ok(())
     }
 
     /// Creates the file that scripts check.
@@ -366,11 +367,9 @@ impl Keeper {
     }
 }
 
-/// Returns whether this process has a child, running or not. Orphans of the command are its children.
-fn has_children() -> bool {
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(WaitId::All, options).is_ok()
+/// Sends a message to the first process. If that has ended, the link's own end reports it.
+fn tell(link: &AsyncFd<Link>, message: &Message) {
+    let _ended = link.get_ref().send(message);
 }
 
 async fn next_event(hold: &mut Option<Hold>) -> anyhow::Result<Option<Event>> {

@@ -6,7 +6,6 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use rustix::cmsg_space;
 use rustix::io::Errno;
@@ -16,22 +15,20 @@ use rustix::net::{
 };
 use rustix::process::Pid;
 
-use crate::protocol::time::Moment;
-
 /// A kind and a number.
 const PACKET: usize = 9;
 
-/// A message. The front sends the first two, the keeper the others.
+/// A message. The front sends the first three, the keeper the others.
 #[derive(Debug)]
 pub(super) enum Message {
     /// The standard input for the command.
     Stdin(OwnedFd),
+    /// The timer that wakes the front if the keeper does not move it.
+    Backstop(OwnedFd),
     /// A signal for the command.
     Signal(i32),
     /// The command runs, as this process.
     Started(Pid),
-    /// When the front kills the command; never, if a loss is ignored. Replaces the moment before.
-    Backstop(Option<Moment>),
     /// The connection that holds the lock. As long as the front has it, the sidecar does not release.
     Connection(OwnedFd),
 }
@@ -62,8 +59,8 @@ impl Link {
         self.0
     }
 
-    /// Sends a message. If the receiver stands still for long, the socket is full, and the message
-    /// is dropped: the sender never waits.
+    /// Sends a message. If the receiver stands still until the socket is full, the message is dropped:
+    /// the sender never waits.
     pub(super) fn send(&self, message: &Message) -> io::Result<()> {
         let (kind, number, descriptor) = match message {
             Message::Stdin(fd) => (b'i', 0, Some(fd)),
@@ -73,7 +70,7 @@ impl Link {
                 u64::from(pid.as_raw_nonzero().get().unsigned_abs()),
                 None,
             ),
-            Message::Backstop(at) => (b'b', nanoseconds(*at), None),
+            Message::Backstop(fd) => (b'b', 0, Some(fd)),
             Message::Connection(fd) => (b'c', 0, Some(fd)),
         };
         let mut packet = [kind; PACKET];
@@ -152,20 +149,10 @@ fn decode(packet: [u8; PACKET], descriptor: Option<OwnedFd>) -> Option<Message> 
         b'i' => descriptor.map(Message::Stdin),
         b's' => small().map(Message::Signal),
         b'p' => small().and_then(Pid::from_raw).map(Message::Started),
-        b'b' => Some(Message::Backstop(moment(number))),
+        b'b' => descriptor.map(Message::Backstop),
         b'c' => descriptor.map(Message::Connection),
         _ => None,
     }
-}
-
-fn nanoseconds(at: Option<Moment>) -> u64 {
-    at.map_or(u64::MAX, |at| {
-        u64::try_from(at.elapsed_since_boot().as_nanos()).unwrap_or(u64::MAX)
-    })
-}
-
-fn moment(nanoseconds: u64) -> Option<Moment> {
-    (nanoseconds != u64::MAX).then(|| Moment::since_boot(Duration::from_nanos(nanoseconds)))
 }
 
 #[cfg(test)]
@@ -175,14 +162,8 @@ mod tests {
     #[test]
     fn messages_arrive_as_they_were_sent() {
         let (front, keeper) = Link::pair().unwrap();
-        let moment = Moment::since_boot(Duration::from_nanos(1_234_567_890_123));
         let (file, _) = Link::pair().unwrap();
-        let sent = [
-            Message::Signal(15),
-            Message::Started(Pid::INIT),
-            Message::Backstop(Some(moment)),
-            Message::Backstop(None),
-        ];
+        let sent = [Message::Signal(15), Message::Started(Pid::INIT)];
         for message in &sent {
             keeper.send(message).unwrap();
         }
