@@ -21,6 +21,7 @@
 //! - [`Operator`]: our operator and its audit log.
 //! - [`Role`]: common to both: signals, metrics, a log.
 //! - [`Curl`], [`SleepyClient`]: clients of event streams.
+//! - [`Exec`]: a command that `leasehold exec` runs while it holds a lock.
 //! - [`LongPoll`]: a caller that waits on its own connection, and may disconnect.
 //! - [`History`]: every state of a lock object.
 //! - [`Membership`]: the pods with a label, or behind a Service, after each change.
@@ -53,6 +54,8 @@ mod controller_manager;
 mod etcd;
 #[path = "harness/event_stream.rs"]
 mod event_stream;
+#[path = "harness/exec.rs"]
+mod exec;
 #[path = "harness/helm.rs"]
 mod helm;
 #[path = "harness/history.rs"]
@@ -96,6 +99,7 @@ pub(crate) use control_plane::{ControlPlane, NODE_ADDRESS};
 pub(crate) use controller_manager::ControllerManager;
 pub(crate) use etcd::Etcd;
 pub(crate) use event_stream::{Curl, Event, SleepyClient};
+pub(crate) use exec::{Exec, Pids, is_dead, own_file, signal, stop_tree, until_dead};
 pub(crate) use helm::{Helm, HelmVersion};
 pub(crate) use history::History;
 pub(crate) use kubectl::{Kubeconfig, Output};

@@ -20,6 +20,7 @@ mod connections;
 mod contention;
 mod crowd;
 mod election;
+mod exec;
 mod faults;
 mod fleet;
 mod floor;

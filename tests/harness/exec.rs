@@ -1,0 +1,243 @@
+//! `leasehold exec` as a separate process: its two processes, the command and what it starts.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use leasehold::protocol::time::Moment;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::process::{Process, directory};
+use super::sidecar::Sidecar;
+use super::wait::{PATIENCE, eventually, now};
+
+/// A running `leasehold exec`. Dropping it kills it, its command and what that started.
+pub(crate) struct Exec {
+    front: Process,
+}
+
+/// The processes of an exec whose command runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pids {
+    /// The process that the user started.
+    pub(crate) front: i32,
+    /// The process that holds the lock.
+    pub(crate) keeper: i32,
+    /// The command.
+    pub(crate) command: i32,
+}
+
+impl Exec {
+    /// Starts an exec of a shell script at a sidecar. `binary` is ours; the including test knows its
+    /// path.
+    pub(crate) fn start(
+        binary: &str,
+        sidecar: &Sidecar,
+        flags: &[&str],
+        script: &str,
+    ) -> Result<Self> {
+        let mut command = Command::new(binary);
+        command
+            .args(["exec", "--url", &sidecar.url, "--log-format", "json"])
+            .args(flags)
+            .args(["--", "sh", "-c", script]);
+        let front = Process::spawn("leasehold exec", &mut command, &own_file("exec")?)?;
+        Ok(Self { front })
+    }
+
+    /// Waits until the command runs, and returns the processes.
+    pub(crate) async fn pids(&self) -> Result<Pids> {
+        let front = self.front.id();
+        let running = eventually("a command to run", PATIENCE, async || {
+            if self.front.exited().ok()?.is_some() {
+                return Some(None);
+            }
+            let (keeper, _) = *children(front).ok()?.first()?;
+            let (command, _) = *children(keeper).ok()?.first()?;
+            // Until then it is a process of exec itself.
+            let program = std::fs::read_to_string(format!("/proc/{command}/comm")).ok()?;
+            (program.trim() == "sh").then_some(Some(Pids {
+                front,
+                keeper,
+                command,
+            }))
+        });
+        running
+            .await?
+            .with_context(|| format!("exec ended: {}", self.front.last_words()))
+    }
+
+    /// Returns the rest of the first line of its output that begins with `name` and a space.
+    pub(crate) fn printed(&self, name: &str) -> Option<String> {
+        let log = self.front.log();
+        let mut lines = log.lines();
+        let rest = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        Some(rest.to_owned())
+    }
+
+    /// Waits until the command prints a line that begins with `name`, and returns the rest of it.
+    pub(crate) async fn until_printed(&self, name: &str) -> Result<String> {
+        let what = format!("a command to print {name}");
+        let printed = eventually(&what, PATIENCE, async || self.printed(name)).await;
+        printed.with_context(|| self.front.last_words())
+    }
+
+    /// Waits until it has logged this message.
+    pub(crate) async fn until_logged(&self, message: &str) -> Result<()> {
+        let what = format!("an exec to log {message:?}");
+        let logged = eventually(&what, PATIENCE, async || {
+            self.front.log().contains(message).then_some(())
+        });
+        logged.await.with_context(|| self.front.last_words())
+    }
+
+    /// Returns whether it has ended.
+    pub(crate) fn is_over(&self) -> Result<bool> {
+        Ok(self.front.exited()?.is_some())
+    }
+
+    /// Waits for its end, which must have this exit code.
+    pub(crate) async fn ends_with(&self, code: i32) -> Result<()> {
+        let status = self.front.wait(PATIENCE).await;
+        let status = status.with_context(|| self.front.last_words())?;
+        ensure!(
+            status.code() == Some(code),
+            "expected {code}, got {status}: {}",
+            self.front.last_words()
+        );
+        Ok(())
+    }
+
+    /// Kills the process that the user started, and only that.
+    pub(crate) fn kill9_front(&self) -> Result<()> {
+        self.front.kill()
+    }
+
+    /// Returns its output so far.
+    pub(crate) fn log(&self) -> String {
+        self.front.log()
+    }
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        // The keeper and the command are not in the group that the guardian kills. They end with
+        // their first process; a failed test must not wait for that.
+        let started = descendants(self.front.id()).unwrap_or_default();
+        let _outcome = self.front.kill();
+        for pid in started {
+            let _outcome = signal(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Returns the path of a new file of this process.
+pub(crate) fn own_file(name: &str) -> Result<PathBuf> {
+    static CREATED: AtomicU32 = AtomicU32::new(0);
+
+    let number = CREATED.fetch_add(1, Ordering::Relaxed);
+    Ok(directory()?.join(format!("{name}-{number}.log")))
+}
+
+/// Sends a signal to a process, unless it is gone.
+pub(crate) fn signal(pid: i32, signal: Signal) -> Result<()> {
+    match kill_process(Pid::from_raw(pid).context("a process id")?, signal) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Stops a process and all its descendants. A stopped process starts no other one, so none is missed.
+pub(crate) fn stop_tree(root: i32) -> Result<Vec<i32>> {
+    let mut stopped = vec![];
+    let mut found = vec![root];
+    while !found.is_empty() {
+        for pid in &found {
+            signal(*pid, Signal::STOP)?;
+        }
+        stopped.append(&mut found);
+        found = descendants(root)?;
+        found.retain(|pid| !stopped.contains(pid));
+    }
+    Ok(stopped)
+}
+
+/// Returns whether a process is gone, or a zombie.
+pub(crate) fn is_dead(pid: i32) -> bool {
+    stat(pid).is_none_or(|(_, state)| matches!(state, 'Z' | 'X'))
+}
+
+/// Waits until all of these processes are dead, and polls often. Returns the moment when each was
+/// observed dead.
+pub(crate) async fn until_dead(pids: &[i32], limit: Duration) -> Result<Vec<Moment>> {
+    let deadline = now().after(limit);
+    let mut died = vec![None; pids.len()];
+    loop {
+        for (pid, died) in pids.iter().zip(&mut died) {
+            if died.is_none() && is_dead(*pid) {
+                *died = Some(now());
+            }
+        }
+        if let Some(died) = died.iter().copied().collect() {
+            return Ok(died);
+        }
+        ensure!(now() < deadline, "{pids:?} are not all dead: {died:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Returns the running descendants of a process.
+pub(crate) fn descendants(root: i32) -> Result<Vec<i32>> {
+    let mut found = vec![];
+    let mut parents = vec![root];
+    while let Some(parent) = parents.pop() {
+        for (pid, state) in children(parent)? {
+            if !matches!(state, 'Z' | 'X') {
+                found.push(pid);
+            }
+            parents.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the children of a process with their states.
+fn children(parent: i32) -> Result<Vec<(i32, char)>> {
+    let mut found = vec![];
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if let Some((its_parent, state)) = stat(pid)
+            && its_parent == parent
+        {
+            found.push((pid, state));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the parent and the state of a process.
+fn stat(pid: i32) -> Option<(i32, char)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the name in parentheses, which may contain spaces (proc(5)).
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
+}
+
+impl Sidecar {
+    /// Returns until when a lease is valid by the next answer: at least until then, because the
+    /// validity counts from before the request.
+    pub(crate) async fn deadline(&self, lease: &str) -> Result<Moment> {
+        let asked = now();
+        let answer = self.get(lease).await?.expect(200)?;
+        let valid_for = answer.json["validForMs"].as_u64().context("validForMs")?;
+        Ok(asked.after(Duration::from_millis(valid_for)))
+    }
+}
