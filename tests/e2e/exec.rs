@@ -1,5 +1,7 @@
 //! `leasehold exec` on a real API server: when its command runs, and that it ends before its lease.
 
+mod deaf;
+
 use std::path::Path;
 use std::time::Duration;
 
