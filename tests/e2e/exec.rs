@@ -1,6 +1,7 @@
 //! `leasehold exec` on a real API server: when its command runs, and that it ends before its lease.
 
 mod deaf;
+mod left_behind;
 
 use std::path::Path;
 use std::time::Duration;
