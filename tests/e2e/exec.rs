@@ -1,7 +1,9 @@
 //! `leasehold exec` on a real API server: when its command runs, and that it ends before its lease.
 
 mod deaf;
+mod fencing;
 mod left_behind;
+mod register;
 
 use std::path::Path;
 use std::time::Duration;

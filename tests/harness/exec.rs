@@ -1,5 +1,6 @@
 //! `leasehold exec` as a separate process: its two processes, the command and what it starts.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use leasehold::protocol::time::Moment;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::process::{Process, directory};
 use super::sidecar::Sidecar;
@@ -170,23 +172,44 @@ pub(crate) fn is_dead(pid: i32) -> bool {
     stat(pid).is_none_or(|(_, state)| matches!(state, 'Z' | 'X'))
 }
 
-/// Waits until all of these processes are dead, and polls often. Returns the moment when each was
-/// observed dead.
+/// Waits until all of these processes are dead, and returns the moment when each was observed dead.
+/// The kernel reports each end to a thread that only waits: polling would load the machine.
 pub(crate) async fn until_dead(pids: &[i32], limit: Duration) -> Result<Vec<Moment>> {
-    let deadline = now().after(limit);
+    let mut running = vec![];
     let mut died = vec![None; pids.len()];
-    loop {
-        for (pid, died) in pids.iter().zip(&mut died) {
-            if died.is_none() && is_dead(*pid) {
-                *died = Some(now());
-            }
+    for (index, pid) in pids.iter().enumerate() {
+        let pid = Pid::from_raw(*pid).context("a process id")?;
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(descriptor) => running.push((index, descriptor)),
+            Err(Errno::SRCH) => died[index] = Some(now()),
+            Err(error) => return Err(error.into()),
         }
-        if let Some(died) = died.iter().copied().collect() {
-            return Ok(died);
-        }
-        ensure!(now() < deadline, "{pids:?} are not all dead: {died:?}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    let deadline = now().after(limit);
+    let all = tokio::task::spawn_blocking(move || {
+        while !running.is_empty() {
+            ensure!(now() < deadline, "{} processes do not end", running.len());
+            let mut sources: Vec<_> = running.iter().map(|(_, fd)| readable(fd)).collect();
+            let timeout = Timespec::try_from(deadline.since(now()))?;
+            poll(&mut sources, Some(&timeout))?;
+            let observed = now();
+            let ended: Vec<_> = sources.iter().map(|s| !s.revents().is_empty()).collect();
+            let mut ended = ended.into_iter();
+            running.retain(|(index, _)| {
+                let has_ended = ended.next() == Some(true);
+                if has_ended {
+                    died[*index] = Some(observed);
+                }
+                !has_ended
+            });
+        }
+        Ok(died)
+    });
+    Ok(all.await??.into_iter().flatten().collect())
+}
+
+fn readable(descriptor: &OwnedFd) -> PollFd<'_> {
+    PollFd::new(descriptor, PollFlags::IN)
 }
 
 /// Returns the running descendants of a process.

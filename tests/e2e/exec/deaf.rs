@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
 use leasehold::protocol::time::Moment;
 
 use crate::harness::{
@@ -81,21 +82,36 @@ impl<'a> Deaf<'a> {
         }
     }
 
-    /// Waits for the end, and returns how long before the deadline the command and its child were
-    /// observed dead.
-    async fn margins(&self, facts: &Facts) -> Result<Vec<Duration>> {
-        let deadline = self.last_deadline(&facts.lease).await?;
-        let died = until_dead(&facts.pids, PATIENCE).await?;
-        self.exec.ends_with(LOST).await?;
-        let late = died.iter().map(|died| died.since(deadline)).max();
-        let late = late.unwrap_or_default();
+    /// Returns how long before the deadline a process was dead.
+    fn margin(&self, deadline: Moment, died: Moment) -> Result<Duration> {
         ensure!(
-            late.is_zero(),
-            "dead {late:?} after the deadline: {}",
+            died < deadline,
+            "dead {:?} after the deadline: {}",
+            died.since(deadline),
             self.exec.log()
         );
-        Ok(died.iter().map(|died| deadline.since(*died)).collect())
+        Ok(deadline.since(died))
     }
+}
+
+/// Freezes the API server, and returns how long before its deadline each process was dead.
+async fn margins(cluster: &Cluster, all: &[Deaf<'_>]) -> Result<Vec<Duration>> {
+    let facts = try_join_all(all.iter().map(Deaf::facts)).await?;
+    cluster.control_plane().freeze().await?;
+    let pids: Vec<i32> = facts.iter().flat_map(|facts| facts.pids).collect();
+    let leases = all.iter().zip(&facts);
+    let deadlines = leases.map(|(deaf, facts)| deaf.last_deadline(&facts.lease));
+    let (died, deadlines) = tokio::join!(until_dead(&pids, PATIENCE), try_join_all(deadlines));
+    let (died, deadlines) = (died?, deadlines?);
+    let mut margins = vec![];
+    for ((deaf, deadline), died) in all.iter().zip(deadlines).zip(died.chunks(2)) {
+        deaf.exec.ends_with(LOST).await?;
+        for died in died {
+            margins.push(deaf.margin(deadline, *died)?);
+        }
+    }
+    cluster.control_plane().thaw().await?;
+    Ok(margins)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,42 +124,37 @@ async fn deaf_command_is_dead_before_the_deadline() -> Result<()> {
         sidecars.push(sidecar(&pod, TTL_SECONDS).await?);
     }
     let _machine = BUSY.lock().await;
-    let mut margins = vec![];
+    let mut all = vec![];
     for round in 0..ROUNDS {
         until_all_work(&sidecars).await?;
         let started = now();
-        let mut all = vec![];
-        for command in 0..COMMANDS {
-            for (number, sidecar) in sidecars.iter().enumerate() {
-                let lock = format!("{round}-{number}-{command}");
-                all.push(Deaf::start(sidecar, &lock)?);
-            }
-        }
-        let facts = futures::future::try_join_all(all.iter().map(Deaf::facts)).await?;
-        let run = now();
-        cluster.control_plane().freeze().await?;
-        let ends = all
-            .iter()
-            .zip(&facts)
-            .map(|(deaf, facts)| deaf.margins(facts));
-        let found = futures::future::try_join_all(ends).await?;
-        let ended = now();
-        cluster.control_plane().thaw().await?;
-        margins.extend(found.into_iter().flatten());
-        println!(
-            "{:?} to start, {:?} to end",
-            run.since(started),
-            ended.since(run)
-        );
+        let found = margins(&cluster, &start(&sidecars, round)?).await?;
+        let (took, least) = (now().since(started), found.iter().min());
+        tell(&format!(
+            "measured: round {round}: {took:?}, dead {least:?} before the deadline"
+        ))?;
+        all.extend(found);
     }
-    margins.sort_unstable();
-    let (least, most) = (margins[0], margins[margins.len() - 1]);
-    let median = margins[margins.len() / 2];
+    all.sort_unstable();
     tell(&format!(
-        "measured: {} processes dead before the deadline, by {least:?} at least, median {median:?}, \
-         at most {most:?}",
-        margins.len()
+        "measured: {} processes dead before the deadline: {:?} at least, median {:?}, at most {:?}",
+        all.len(),
+        all[0],
+        all[all.len() / 2],
+        all[all.len() - 1]
     ))
+}
+
+/// Starts the commands of a round, each under a lock of its own.
+fn start(sidecars: &[Sidecar], round: usize) -> Result<Vec<Deaf<'_>>> {
+    let mut all = vec![];
+    for command in 0..COMMANDS {
+        for (number, sidecar) in sidecars.iter().enumerate() {
+            let lock = format!("{round}-{number}-{command}");
+            all.push(Deaf::start(sidecar, &lock)?);
+        }
+    }
+    Ok(all)
 }
 
 /// Waits until each sidecar grants locks.
