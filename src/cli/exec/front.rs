@@ -199,8 +199,10 @@ impl Front {
     /// The keeper stands still, and the lease is about to end.
     fn end_keeper(&self) -> anyhow::Result<u8> {
         // The keeper has not reaped the command, so the group is the command's.
-        let group = self.command.filter(|_| !self.in_terminal);
-        tree::kill(getpid(), Some(self.keeper), group)?;
+        if let Some(group) = self.command.filter(|_| !self.in_terminal) {
+            tree::kill_group(group);
+        }
+        tree::kill(getpid(), Some(self.keeper))?;
         output::error(&anyhow::anyhow!(
             "the second process of exec did not answer until the lease was nearly over; the \
              command is killed"
@@ -214,7 +216,7 @@ impl Front {
 fn kill_all() -> anyhow::Result<()> {
     let limit = SystemClock.now().after(KILLED_WITHIN);
     loop {
-        let killed = tree::kill(getpid(), None, None)?;
+        let killed = tree::kill(getpid(), None)?;
         while next_ended()?.is_some() {}
         if killed == 0 {
             return Ok(());

@@ -17,6 +17,7 @@ use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::process::{Pid, Signal, getpgid, getpid, getppid, kill_process, set_child_subreaper};
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::acquire::{Holding, acquire};
 use super::alarm::{Alarm, wait_until};
@@ -101,7 +102,7 @@ async fn keep(args: &Args, link: Link, stdin: Stdio, backstop: Alarm) -> Result<
         hold: Some(hold),
         lost_file,
         has_front: true,
-        is_killing: false,
+        kill_rounds: None,
         ended: None,
     };
     let status = keeper.until_ended().await?;
@@ -167,7 +168,8 @@ struct Keeper {
     hold: Option<Hold>,
     lost_file: Option<PathBuf>,
     has_front: bool,
-    is_killing: bool,
+    /// The rounds of SIGKILL for all that is left, once they have begun.
+    kill_rounds: Option<Interval>,
     ended: Option<ExitStatus>,
 }
 
@@ -205,10 +207,11 @@ impl Keeper {
         tokio::select! {
             biased;
             done = wait_until(&self.alarm, until) => done?,
-            _ = self.children.recv() => {}
-            () = tokio::time::sleep(KILL_AGAIN), if self.is_killing => {
-                tree::kill(getpid(), None, None)?;
+            // Before the ends of children: these may be without end.
+            () = next_round(&mut self.kill_rounds), if self.kill_rounds.is_some() => {
+                tree::kill(getpid(), None)?;
             }
+            _ = self.children.recv() => {}
             message = receive(&self.link), if self.has_front => match message? {
                 Some(Message::Signal(signal)) => return Ok(self.forward(signal)),
                 Some(_) => {}
@@ -253,10 +256,16 @@ impl Keeper {
                 self.report(reason, "SIGTERM");
             }
             Action::Kill(reason) => {
-                // The group first: it takes no time, and what remains is found slowly.
                 let group = self.group.filter(|_| self.ended.is_none());
-                tree::kill(getpid(), None, group)?;
-                self.is_killing = true;
+                let mut rounds = tokio::time::interval(KILL_AGAIN);
+                rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                if let Some(group) = group {
+                    // Nearly always this is all, and it takes no time. Finding the rest in /proc is slow:
+                    // many execs on one machine would do that at once, when they must be fast.
+                    tree::kill_group(group);
+                    rounds.reset();
+                }
+                self.kill_rounds = Some(rounds);
                 self.report(reason, "SIGKILL");
             }
             Action::Report => {
@@ -370,6 +379,15 @@ impl Keeper {
 /// Sends a message to the first process. If that has ended, the link's own end reports it.
 fn tell(link: &AsyncFd<Link>, message: &Message) {
     let _ended = link.get_ref().send(message);
+}
+
+async fn next_round(rounds: &mut Option<Interval>) {
+    match rounds {
+        Some(rounds) => {
+            rounds.tick().await;
+        }
+        None => std::future::pending().await,
+    }
 }
 
 async fn next_event(hold: &mut Option<Hold>) -> anyhow::Result<Option<Event>> {

@@ -11,15 +11,17 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Sends SIGKILL to a process group at once, if there is one, and to all running descendants of a
-/// process but `spared`, which may be one of them. Returns how many descendants got it.
+/// Sends SIGKILL to a process group.
+pub(super) fn kill_group(group: Pid) {
+    // A group without a process is no error.
+    let _ended = kill_process_group(group, Signal::KILL);
+}
+
+/// Sends SIGKILL to all running descendants of a process but `spared`, which may be one of them.
+/// Returns how many got it.
 ///
 /// A process that is created meanwhile may be missed: call it until it returns 0.
-pub(super) fn kill(root: Pid, spared: Option<Pid>, group: Option<Pid>) -> io::Result<usize> {
-    if let Some(group) = group {
-        // A group without a process is no error.
-        let _ended = kill_process_group(group, Signal::KILL);
-    }
+pub(super) fn kill(root: Pid, spared: Option<Pid>) -> io::Result<usize> {
     send(root, spared, Signal::KILL)
 }
 
@@ -112,7 +114,7 @@ mod tests {
         let output = child.stdout.take().unwrap();
         io::BufRead::read_line(&mut io::BufReader::new(output), &mut line).unwrap();
         let pid = Pid::from_child(&child);
-        assert_eq!(kill(pid, None, None).unwrap(), 1);
+        assert_eq!(kill(pid, None).unwrap(), 1);
         child.kill().unwrap();
         child.wait().unwrap();
     }
