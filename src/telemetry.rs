@@ -5,8 +5,10 @@
 
 use std::panic;
 
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::MakeWriter;
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,9 +57,25 @@ pub fn filter(level: &str) -> Result<EnvFilter, InvalidFilter> {
 
 /// Starts logging. Only the first call in a process counts.
 pub fn init(format: LogFormat, filter: EnvFilter) {
+    init_with(format, filter, std::io::stderr);
+}
+
+/// Starts logging by a thread. If standard error takes no more, lines are dropped. Dropping the guard
+/// writes what is left, for a second at most.
+pub fn init_in_background(format: LogFormat, filter: EnvFilter) -> WorkerGuard {
+    let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+    init_with(format, filter, writer);
+    guard
+}
+
+fn init_with(
+    format: LogFormat,
+    filter: EnvFilter,
+    writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
+) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(writer);
     // An error means that a logger (of a test) exists already.
     let _already = match format {
         LogFormat::Text => builder.try_init(),

@@ -70,8 +70,9 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value_t = OnLost::Term)]
     on_lost: OnLost,
     /// How long before the deadline of the lease the command gets SIGTERM; SIGKILL follows after four
-    /// fifths of it. Default: a quarter of the validity at the start, at most 5 s.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// fifths of it. At least 500 ms, and at most half of the validity at the start; default: a quarter
+    /// of it, at most 5 s.
+    #[arg(long, value_name = "TIME", value_parser = grace)]
     grace: Option<Duration>,
     /// Keeps the lock for this long from the start of the command, also if that has ended.
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -125,7 +126,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     if let Err(failure) = args.check() {
         return report(&failure);
     }
-    front::run(args.on_lost).map_or_else(|error| report(&error.into()), ExitCode::from)
+    front::run().map_or_else(|error| report(&error.into()), ExitCode::from)
 }
 
 /// Runs as the second process.
@@ -195,6 +196,15 @@ fn duration(text: &str) -> Result<Duration, String> {
         return Err("use more than 0".into());
     }
     Ok(duration)
+}
+
+/// Below it, SIGKILL could come too late on a busy machine.
+fn grace(text: &str) -> Result<Duration, String> {
+    let grace = duration(text)?;
+    if grace < Duration::from_millis(500) {
+        return Err("use at least 500ms".into());
+    }
+    Ok(grace)
 }
 
 #[cfg(test)]

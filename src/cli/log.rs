@@ -3,6 +3,8 @@
 use anyhow::Context;
 use clap::ValueEnum;
 
+use tracing_appender::non_blocking::WorkerGuard;
+
 use crate::telemetry::{self, LogFormat};
 
 /// The flags.
@@ -33,12 +35,22 @@ impl Args {
     /// Starts logging.
     pub(super) fn start(&self) -> anyhow::Result<()> {
         let filter = telemetry::filter(&self.log_level).context("--log-level")?;
-        let format = match self.log_format {
+        telemetry::init(self.format(), filter);
+        Ok(())
+    }
+
+    /// Starts logging by a thread, until the result is dropped: a reader of the log that is slow or
+    /// gone does not block this process.
+    pub(super) fn start_in_background(&self) -> anyhow::Result<WorkerGuard> {
+        let filter = telemetry::filter(&self.log_level).context("--log-level")?;
+        Ok(telemetry::init_in_background(self.format(), filter))
+    }
+
+    fn format(&self) -> LogFormat {
+        match self.log_format {
             LogFormatFlag::Text => LogFormat::Text,
             LogFormatFlag::Json => LogFormat::Json,
-        };
-        telemetry::init(format, filter);
-        Ok(())
+        }
     }
 }
 

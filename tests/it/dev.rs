@@ -152,11 +152,15 @@ impl Dev {
         fs::read_to_string(self.said.path().join(name)).unwrap()
     }
 
-    /// Sends a signal, and waits for its exit.
-    fn end_by(mut self, signal: &str) -> ExitStatus {
+    fn signal(&self, signal: &str) {
         let pid = self.process.id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &pid]).status();
         assert!(sent.unwrap().success());
+    }
+
+    /// Sends a signal, and waits for its exit.
+    fn end_by(mut self, signal: &str) -> ExitStatus {
+        self.signal(signal);
         self.process.wait().unwrap()
     }
 }

@@ -53,7 +53,9 @@ fn api_description_has_no_retired_words() {
 /// Returns the help of each command. Its width does not depend on the terminal.
 fn help() -> String {
     let mut text = String::new();
-    for command in ["", "sidecar", "operator", "dev", "health", "gate", "crd"] {
+    for command in [
+        "", "sidecar", "operator", "dev", "exec", "health", "gate", "crd",
+    ] {
         let mut leasehold = Command::new(env!("CARGO_BIN_EXE_leasehold"));
         leasehold.args((!command.is_empty()).then_some(command));
         let output = leasehold.arg("--help").env_clear().output().unwrap();

@@ -3,18 +3,21 @@
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
+use tokio::time::timeout;
 
 use super::hold::{Event, Hold, Holder, Lease, Problem, Request};
 use super::keeper::receive;
 use super::link::{Link, Message};
 use super::{Args, Failure, IfHeld, ends_a_process, exit_code};
 use crate::clock::{Clock as _, SystemClock};
-use crate::protocol::time::Moment;
 
 /// For how long a sidecar that does not answer, or cannot serve yet, is asked again.
 const RETRY_FOR: Duration = Duration::from_secs(30);
-/// The pauses between two tries.
+/// The maximum pause between two tries.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long a sidecar may be silent: longer than the proof that a holder has expired, which a try waits
+/// for, and than the pause between two events.
+const SILENCE_MAX: Duration = Duration::from_secs(150);
 
 /// A lock that is held.
 pub(super) struct Holding {
@@ -22,27 +25,32 @@ pub(super) struct Holding {
     pub(super) lease: Lease,
 }
 
-/// Acquires the lock. Returns an exit code if it is not acquired, and that is no error.
+/// What is known while the lock is not acquired.
+#[derive(Default)]
+struct Progress {
+    /// Whether the sidecar has this request in its queue.
+    waits: bool,
+    holder: Option<Holder>,
+    /// Why the last try failed.
+    error: Option<anyhow::Error>,
+}
+
+/// Acquires the lock. Returns an exit code if it is not acquired, and that is not an error.
 pub(super) async fn acquire(
     args: &Args,
     link: &AsyncFd<Link>,
 ) -> Result<Result<Holding, u8>, Failure> {
-    let asked = SystemClock.now();
-    let timeout = async {
-        match args.wait_timeout {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    };
-    let mut last_holder = None;
-    tokio::select! {
+    let mut progress = Progress::default();
+    let limit = args.wait_timeout.unwrap_or(Duration::MAX);
+    let acquired = tokio::select! {
         biased;
-        code = until_told_to_end(link) => Ok(Err(code?)),
-        acquired = retry(args, asked, &mut last_holder) => match acquired? {
-            Ok(holding) => Ok(Ok(holding)),
-            Err(held) => Ok(Err(answer_held(args, held.holder.as_ref()))),
-        },
-        () = timeout => {
+        code = until_asked_to_end(link) => return Ok(Err(code?)),
+        acquired = timeout(limit, retry(args, &mut progress)) => acquired,
+    };
+    match (acquired, progress.error) {
+        (Ok(acquired), _) => Ok(acquired?.map_err(|held| answer_held(args, held.holder.as_ref()))),
+        (Err(_elapsed), Some(error)) if !progress.waits => Err(error.into()),
+        (Err(_elapsed), _) => {
             tracing::error!(resource = %args.lock, "wait timeout; command not run");
             Ok(Err(exit_code::HELD))
         }
@@ -62,14 +70,11 @@ fn answer_held(args: &Args, holder: Option<&Holder>) -> u8 {
 }
 
 /// Tries until the lock is acquired or held, or the sidecar has been unavailable for long.
-async fn retry(
-    args: &Args,
-    asked: Moment,
-    last_holder: &mut Option<Holder>,
-) -> Result<Result<Holding, Problem>, Failure> {
-    let mut failing_since = asked;
+async fn retry(args: &Args, progress: &mut Progress) -> Result<Result<Holding, Problem>, Failure> {
+    let mut failing_since = SystemClock.now();
     loop {
-        let error = match try_once(args, last_holder).await {
+        progress.waits = false;
+        let error = match try_once(args, progress).await {
             Ok(Ok(holding)) => return Ok(Ok(holding)),
             Ok(Err(problem)) if problem.is_held() => return Ok(Err(problem)),
             Ok(Err(problem)) if !problem.is_transient() => {
@@ -79,21 +84,22 @@ async fn retry(
             Err(error) => error.context(format!("no answer from the sidecar at {}", args.url)),
         };
         let now = SystemClock.now();
-        // It was asked for longer than that if it answered in between.
-        if last_holder.take().is_some() {
+        if progress.waits {
             failing_since = now;
         }
+        progress.waits = false;
         if now.since(failing_since) >= RETRY_FOR {
             return Err(error.into());
         }
         tracing::warn!(error = format!("{error:#}"), "lock not acquired; retrying");
+        progress.error = Some(error);
         tokio::time::sleep(RETRY_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
 }
 
 async fn try_once(
     args: &Args,
-    last_holder: &mut Option<Holder>,
+    progress: &mut Progress,
 ) -> anyhow::Result<Result<Holding, Problem>> {
     let program = args.command.first().map(std::path::Path::new);
     let name = program
@@ -105,24 +111,27 @@ async fn try_once(
         command: &name.to_string_lossy(),
         wait_seconds: (args.if_held != IfHeld::Wait).then_some(0),
     };
-    let mut hold = match Hold::open(&args.url, &request).await? {
+    let opened = timeout(SILENCE_MAX, Hold::open(&args.url, &request)).await;
+    let mut hold = match opened?? {
         Ok(hold) => hold,
         Err(problem) => return Ok(Err(problem)),
     };
     loop {
-        match hold.next().await? {
+        match timeout(SILENCE_MAX, hold.next()).await?? {
+            // After a suspension, the lease may be over before it can be used.
+            Some(Event::Acquired(lease)) if SystemClock.now() >= lease.deadline => {
+                anyhow::bail!("the lease ended before the command was started")
+            }
             Some(Event::Acquired(lease)) => return Ok(Ok(Holding { hold, lease })),
             Some(Event::Waiting {
                 holder,
                 queue_length,
             }) => {
-                if holder != *last_holder {
-                    let (owner, since) = holder
-                        .as_ref()
-                        .map_or(("", ""), |holder| (&*holder.owner_id, &*holder.held_since));
-                    tracing::info!(resource = %args.lock, ownerId = owner, heldSince = since, queueLength = queue_length, "waiting");
+                if holder != progress.holder || !progress.waits {
+                    report_waiting(args, holder.as_ref(), queue_length);
                 }
-                *last_holder = holder;
+                progress.waits = true;
+                progress.holder = holder;
             }
             Some(Event::Failed(problem)) => return Ok(Err(problem)),
             Some(_) => {}
@@ -131,11 +140,21 @@ async fn try_once(
     }
 }
 
+fn report_waiting(args: &Args, holder: Option<&Holder>, queue_length: u64) {
+    let (owner, since) = holder.map_or(("", ""), |holder| (&*holder.owner_id, &*holder.held_since));
+    tracing::info!(
+        resource = %args.lock, ownerId = owner, heldSince = since, queueLength = queue_length,
+        "waiting"
+    );
+}
+
 /// Waits for a signal that asks this command to end, or for the end of the first process.
-async fn until_told_to_end(link: &AsyncFd<Link>) -> anyhow::Result<u8> {
+async fn until_asked_to_end(link: &AsyncFd<Link>) -> anyhow::Result<u8> {
     loop {
         match receive(link).await? {
-            Some(Message::Signal(signal)) if ends_a_process(signal) => {
+            Some(Message::Signal(signal) | Message::TerminalSignal(signal))
+                if ends_a_process(signal) =>
+            {
                 tracing::info!(signal, "ended by a signal; command not run");
                 return Ok(exit_code::of_signal(signal));
             }

@@ -72,7 +72,7 @@ pub(super) struct Ending {
     is_lost: bool,
 }
 
-/// An end that has begun.
+/// An end that is in progress.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     reason: Reason,
@@ -105,6 +105,11 @@ impl Ending {
         self.deadline = self.deadline.max(deadline);
     }
 
+    /// Returns until when the lease is valid.
+    pub(super) fn deadline(&self) -> Moment {
+        self.deadline
+    }
+
     /// Returns why the command is being ended.
     pub(super) fn reason(&self) -> Option<Reason> {
         self.begun.map(|begun| begun.reason)
@@ -119,8 +124,16 @@ impl Ending {
     /// The lease is over.
     pub(super) fn lose(&mut self, now: Moment) {
         self.is_lost = true;
-        if self.rules.on_lost != OnLost::Ignore {
-            self.begin(Reason::Lost, now);
+        if self.rules.on_lost == OnLost::Ignore {
+            return;
+        }
+        self.begin(Reason::Lost, now);
+        if let Some(begun) = self
+            .begun
+            .as_mut()
+            .filter(|_| self.rules.on_lost == OnLost::Kill)
+        {
+            begun.kill_at = now;
         }
     }
 
@@ -334,6 +347,20 @@ mod tests {
             ];
             assert_eq!(done, expected, "{on_lost:?}");
         }
+    }
+
+    #[test]
+    fn loss_is_not_delayed_by_an_end_in_progress() {
+        let rules = Rules {
+            max_run_ends: Some(at(1_000)),
+            ..rules(OnLost::Kill)
+        };
+        let done = history(Ending::new(rules, at(20_000)), Some(at(2_000)));
+        let expected = [
+            (at(1_000), Action::Terminate(Reason::MaxRun)),
+            (at(2_000), Action::Kill(Reason::MaxRun)),
+        ];
+        assert_eq!(done, expected);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The process that the user started: it forwards signals to the keeper and watches it.
 //!
-//! It is small and waits. It acts only if the keeper does not: if the keeper stands still (SIGSTOP),
-//! it kills the command before the deadline; if the keeper ends without the command, it kills what
-//! the command started. It has the connection that holds the lock, too. So the sidecar releases the
-//! lock only after both processes have ended.
+//! It is small and waits. It acts only if the keeper does not: if the keeper is stopped (SIGSTOP), it
+//! kills the command before the deadline; if the keeper ends before the command, it kills what the
+//! command started. It has the connection that holds the lock, too. So if the keeper is killed, the
+//! sidecar releases the lock only after the front has ended.
 
 use std::fs;
 use std::io;
@@ -20,20 +20,19 @@ use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper, wait, waitid,
+    Pid, Signal, WaitOptions, getpid, getsid, kill_current_process_group, set_child_subreaper, wait,
 };
 
 use super::alarm::Alarm;
-use super::ending::OnLost;
 use super::link::{Link, Message};
 use super::{KEEPER, LOST_FILE, OWN_BINARY, exit_code, is_in_terminal, tree};
 use crate::cli::output;
-use crate::clock::{Clock as _, SystemClock};
 
-/// The pause between two looks at processes that were killed.
+/// The pause between two rounds of SIGKILL.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long to wait for killed processes: one in the kernel may take long.
-const KILLED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The exit code of a Rust program that panicked.
+const PANICKED: i32 = 101;
 
 /// The signals for the command.
 const FORWARDED: [NixSignal; 7] = [
@@ -47,8 +46,12 @@ const FORWARDED: [NixSignal; 7] = [
 ];
 
 /// Runs the keeper, and returns its exit code.
-pub(super) fn run(on_lost: OnLost) -> anyhow::Result<u8> {
-    let signals = block_signals().context("signals cannot be handled")?;
+pub(super) fn run() -> anyhow::Result<u8> {
+    check_system()?;
+    let is_leader = getsid(None)? == getpid();
+    let signals = block_signals(is_leader).context("signals cannot be handled")?;
+    // A shell that executes this program leaves its children to it.
+    let others = tree::children().context("/proc cannot be read")?;
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
     let directory = Directory::create()?;
     let backstop = Alarm::new().context("no timer")?;
@@ -57,25 +60,62 @@ pub(super) fn run(on_lost: OnLost) -> anyhow::Result<u8> {
     let mut front = Front {
         link,
         keeper,
+        others,
         signals,
         backstop,
         in_terminal: is_in_terminal(),
-        command: None,
-        ignores_loss: on_lost == OnLost::Ignore,
+        has_started: false,
+        done: None,
         connection: None,
     };
     front.watch()
 }
 
-/// Blocks the signals that are read instead: also those of init's, which has no default handlers.
-fn block_signals() -> nix::Result<SignalFd> {
+/// Checks what exec needs of the system to find its processes and to notice their ends.
+fn check_system() -> anyhow::Result<()> {
+    let own = fs::read_link("/proc/self").unwrap_or_default();
+    anyhow::ensure!(
+        own.to_str() == Some(&*getpid().to_string()),
+        "/proc is missing, or shows another PID namespace; mount it (`unshare --mount-proc`)"
+    );
+    anyhow::ensure!(
+        !is_ignored(ignored_signals()?, NixSignal::SIGCHLD),
+        "SIGCHLD is ignored, so the end of the command would not be noticed; start exec with the \
+         default action"
+    );
+    Ok(())
+}
+
+/// Blocks the signals that are read instead. So they also reach a first process of a container, for
+/// which the kernel drops signals without a handler. A signal that was ignored before stays so
+/// (`nohup`): the kernel would report it nevertheless.
+fn block_signals(is_leader: bool) -> anyhow::Result<SignalFd> {
+    let ignored = ignored_signals()?;
     let mut set = SigSet::empty();
     for signal in FORWARDED {
-        set.add(signal);
+        if !is_ignored(ignored, signal) {
+            set.add(signal);
+        }
+    }
+    if is_leader {
+        set.add(NixSignal::SIGTSTP);
     }
     set.add(NixSignal::SIGCHLD);
     set.thread_block()?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    Ok(SignalFd::with_flags(&set, flags)?)
+}
+
+/// Returns a bit for each ignored signal (proc(5)).
+fn ignored_signals() -> anyhow::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status").context("/proc cannot be read")?;
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    Ok(u64::from_str_radix(mask.unwrap_or_default().trim(), 16)?)
+}
+
+fn is_ignored(mask: u64, signal: NixSignal) -> bool {
+    mask & (1 << (signal as u32 - 1)) != 0
 }
 
 /// Starts the keeper with the same command line, in a process group of its own: the terminal's
@@ -99,12 +139,16 @@ fn start_keeper(directory: &Directory, backstop: &Alarm) -> anyhow::Result<(Link
 struct Front {
     link: Link,
     keeper: Pid,
+    /// Children that this process had before.
+    others: Vec<Pid>,
     signals: SignalFd,
-    /// Fires if the keeper stands still until the deadline is near.
+    /// Fires if the keeper is stopped until the deadline is near.
     backstop: Alarm,
     in_terminal: bool,
-    command: Option<Pid>,
-    ignores_loss: bool,
+    /// Whether the command was started.
+    has_started: bool,
+    /// The command's exit code, once nothing of it is left.
+    done: Option<u8>,
     connection: Option<OwnedFd>,
 }
 
@@ -112,11 +156,8 @@ impl Front {
     fn watch(&mut self) -> anyhow::Result<u8> {
         let mut linked = true;
         loop {
-            if let Some(code) = self.reap()? {
-                return Ok(code);
-            }
             while let Ok(Some(info)) = self.signals.read_signal() {
-                self.forward(&info);
+                self.take_signal(&info);
             }
             while linked {
                 match self.link.receive() {
@@ -127,8 +168,12 @@ impl Front {
                     Err(error) => return Err(error.into()),
                 }
             }
+            // After SIGCHLD was read, so that each end is followed by this.
+            if let Some(status) = self.reap()? {
+                return self.without_keeper(status);
+            }
             if self.backstop.has_fired()? {
-                return self.end_keeper();
+                return self.kill("its second process was stopped until the lease was nearly over");
             }
             let mut sources = vec![
                 PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
@@ -146,107 +191,85 @@ impl Front {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Started(pid) => self.command = Some(pid),
+            Message::Started => self.has_started = true,
+            Message::Done(code) => self.done = Some(code),
             Message::Connection(descriptor) => self.connection = Some(descriptor),
-            Message::Stdin(_) | Message::Backstop(_) | Message::Signal(_) => {}
+            Message::Stdin(_)
+            | Message::Backstop(_)
+            | Message::Signal(_)
+            | Message::TerminalSignal(_) => {}
         }
     }
 
-    /// Forwards a signal. In a terminal the command is in this process's group, and has received what
-    /// the terminal sent.
-    fn forward(&self, info: &siginfo) {
+    /// Forwards a signal.
+    fn take_signal(&self, info: &siginfo) {
         /// `SI_KERNEL` of sigaction(2).
         const BY_KERNEL: i32 = 0x80;
-        if self.in_terminal && info.ssi_code == BY_KERNEL {
+
+        let Ok(signal) = i32::try_from(info.ssi_signo) else {
+            return;
+        };
+        if signal == NixSignal::SIGCHLD as i32 {
             return;
         }
-        if let Ok(signal) = i32::try_from(info.ssi_signo) {
-            // A keeper that has ended is reported by SIGCHLD.
-            let _ended = self.link.send(&Message::Signal(signal));
+        if signal == NixSignal::SIGTSTP as i32 {
+            // Without a shell, nothing would continue the command: without exec, Ctrl-Z has no effect on
+            // a session leader and its group either.
+            let _alone = kill_current_process_group(Signal::CONT);
+            return;
         }
+        // In a terminal the command is in this process's group and has received the signal, but for the
+        // end of the terminal, which the kernel sends to the session leader.
+        let is_received =
+            self.in_terminal && info.ssi_code == BY_KERNEL && signal != NixSignal::SIGHUP as i32;
+        let message = if is_received {
+            Message::TerminalSignal(signal)
+        } else {
+            Message::Signal(signal)
+        };
+        // A keeper that has ended is reported by SIGCHLD.
+        let _ended = self.link.send(&message);
     }
 
-    /// Reaps children that ended. Returns the exit code if the keeper is one of them.
-    fn reap(&mut self) -> anyhow::Result<Option<u8>> {
+    /// Reaps children that ended. Returns the status of the keeper if it is one of them.
+    fn reap(&self) -> io::Result<Option<ExitStatus>> {
         let mut keeper = None;
         while let Some((pid, status)) = next_ended()? {
             if pid == self.keeper {
                 keeper = Some(ExitStatus::from_raw(status));
             }
         }
-        keeper.map(|status| self.without_keeper(status)).transpose()
+        Ok(keeper)
     }
 
-    /// The keeper has ended. It is to end after everything that the command started; otherwise it was
-    /// killed or has failed, and nothing extends the lease.
+    /// The keeper has ended. If it has not reported the end of the command, it was killed or has failed,
+    /// and no process reads the renewals of the lease.
     fn without_keeper(&self, status: ExitStatus) -> anyhow::Result<u8> {
-        let code = status.code().and_then(|code| u8::try_from(code).ok());
-        if !has_children() {
-            return Ok(code.unwrap_or(exit_code::UNAVAILABLE));
+        match (self.done, status.code()) {
+            (Some(code), _) => Ok(code),
+            (None, Some(PANICKED)) if !self.has_started => Ok(exit_code::UNAVAILABLE),
+            (None, Some(code)) if !self.has_started => Ok(u8::try_from(code)?),
+            _ => self.kill(&format!("its second process ended ({status})")),
         }
-        if let Some(command) = self.command.filter(|_| self.ignores_loss) {
-            // The command continues, as a child of this process.
-            return until_ended(command);
+    }
+
+    /// Kills all that the command started, and the keeper, and waits for their end.
+    fn kill(&self, reason: &str) -> anyhow::Result<u8> {
+        let mut rounds_without = 0;
+        while rounds_without < 2 {
+            let running = tree::kill(&self.others)?;
+            while next_ended()?.is_some() {}
+            rounds_without = if running == 0 { rounds_without + 1 } else { 0 };
+            std::thread::sleep(PAUSE);
         }
-        output::error(&anyhow::anyhow!(
-            "the second process of exec ended ({status}); the command is killed, because nothing \
-             extends its lease"
-        ));
-        kill_all()?;
+        // Last, because nothing may read standard error.
+        if !self.has_started {
+            output::error(&anyhow::anyhow!("exec did not run the command: {reason}"));
+            return Ok(exit_code::UNAVAILABLE);
+        }
+        output::error(&anyhow::anyhow!("exec killed the command: {reason}"));
         Ok(exit_code::LOST)
     }
-
-    /// The keeper stands still, and the lease is about to end.
-    fn end_keeper(&self) -> anyhow::Result<u8> {
-        // The keeper has not reaped the command, so the group is the command's.
-        if let Some(group) = self.command.filter(|_| !self.in_terminal) {
-            tree::kill_group(group);
-        }
-        tree::kill(getpid(), Some(self.keeper))?;
-        output::error(&anyhow::anyhow!(
-            "the second process of exec did not answer until the lease was nearly over; the \
-             command is killed"
-        ));
-        kill_all()?;
-        Ok(exit_code::LOST)
-    }
-}
-
-/// Kills all descendants, and waits for their end.
-fn kill_all() -> anyhow::Result<()> {
-    let limit = SystemClock.now().after(KILLED_WITHIN);
-    loop {
-        let killed = tree::kill(getpid(), None)?;
-        while next_ended()?.is_some() {}
-        if killed == 0 {
-            return Ok(());
-        }
-        if SystemClock.now() > limit {
-            output::error(&anyhow::anyhow!(
-                "{killed} processes of the command do not end"
-            ));
-            return Ok(());
-        }
-        std::thread::sleep(PAUSE);
-    }
-}
-
-fn until_ended(command: Pid) -> anyhow::Result<u8> {
-    loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid == command => {
-                return Ok(code_of(ExitStatus::from_raw(status.as_raw())));
-            }
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Returns whether this process has a child, running or not. Orphans of the command are its children.
-pub(super) fn has_children() -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(WaitId::All, options).is_ok()
 }
 
 /// Returns a child that has ended, with its status; none if there is none.
@@ -256,12 +279,6 @@ pub(super) fn next_ended() -> io::Result<Option<(Pid, i32)>> {
         Err(Errno::CHILD | Errno::INTR) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Returns the exit code for a process, as shells do.
-pub(super) fn code_of(status: ExitStatus) -> u8 {
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.unwrap_or_else(|| exit_code::of_signal(status.signal().unwrap_or_default()))
 }
 
 /// The directory of the file that reports a loss, for this user alone.
@@ -274,7 +291,8 @@ impl Directory {
         let mut failed = None;
         // A container without a writable file system has /dev/shm.
         for parent in [std::env::temp_dir(), "/dev/shm".into()] {
-            let path = parent.join(&name);
+            // The command may change its directory. An empty TMPDIR is the current directory.
+            let path = std::path::absolute(parent.join(&name))?;
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self(path)),
                 Err(error) => failed = failed.or(Some((parent, error))),
@@ -294,7 +312,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A directory that a user removed is no error.
+        // A directory that a user removed is not an error.
         let _removed = fs::remove_dir_all(&self.0);
     }
 }

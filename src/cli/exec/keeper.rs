@@ -2,6 +2,8 @@
 //!
 //! It is in a process group of its own, so that neither Ctrl-Z nor a signal to the first process
 //! stops renewals. Invariant: the lock is released only when no process of the command runs.
+//!
+//! An error after the start of the command ends this process, and the first one then kills the command.
 
 use std::fs;
 use std::io;
@@ -14,19 +16,22 @@ use std::time::Duration;
 use anyhow::Context as _;
 use http::{Method, StatusCode};
 use nix::sys::signal::{SigSet, Signal as NixSignal};
-use rustix::process::{Pid, Signal, getpgid, getpid, getppid, kill_process, set_child_subreaper};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, getppid, kill_process,
+    set_child_subreaper, waitid,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::acquire::{Holding, acquire};
 use super::alarm::{Alarm, wait_until};
-use super::ending::{Action, Ending, OnLost, Reason, Rules};
+use super::ending::{Action, Ending, Reason, Rules};
 use super::exit_code;
-use super::front::{code_of, has_children, next_ended};
+use super::front::next_ended;
 use super::hold::{Event, Hold, Lease};
 use super::link::{Link, Message};
-use super::{Args, Failure, LAUNCH, LOST_FILE, OWN_BINARY, is_in_terminal, tree};
+use super::{Args, Failure, LAUNCH, LOST_FILE, OWN_BINARY, ends_a_process, is_in_terminal, tree};
 use crate::cli::serve::block_on;
 use crate::clock::{Clock as _, SystemClock};
 use crate::protocol::time::Moment;
@@ -35,6 +40,8 @@ use crate::protocol::time::Moment;
 const KILL_AGAIN: Duration = Duration::from_millis(10);
 /// The release must not delay the end for long: closing the connection releases, too.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+/// How many processes are reaped before anything else is done.
+const REAPED_AT_ONCE: usize = 100;
 /// The longest default of `--grace`.
 const GRACE_MAX: Duration = Duration::from_secs(5);
 
@@ -51,8 +58,23 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
         return Err(anyhow::anyhow!("the first process has ended").into());
     };
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
-    args.log.start()?;
-    block_on(async { Ok(keep(args, link, stdin.into(), Alarm::of(backstop)).await) })?
+    let front = getppid();
+    let log = args.log.start_in_background()?;
+    let done = block_on(async { Ok(keep(args, link, stdin.into(), Alarm::of(backstop)).await) });
+    // What is left to log is written, for a moment at most.
+    drop(log);
+    if getppid() != front {
+        remove_directory();
+    }
+    done?
+}
+
+/// Removes the directory of the loss file in place of a first process that was killed.
+fn remove_directory() {
+    let file = std::env::var_os(LOST_FILE).map(PathBuf::from);
+    if let Some(directory) = file.as_deref().and_then(Path::parent) {
+        let _removed = fs::remove_dir_all(directory);
+    }
 }
 
 /// The first process forwards signals, and the terminal's are not for this one. The mask is inherited
@@ -68,6 +90,7 @@ fn block_signals() -> nix::Result<()> {
 async fn keep(args: &Args, link: Link, stdin: Stdio, backstop: Alarm) -> Result<u8, Failure> {
     let link = registered(link).context("no link to the first process")?;
     let children = signal(SignalKind::child()).context("signals cannot be handled")?;
+    let alarm = registered(Alarm::new().context("no timer")?).context("no timer")?;
     tracing::info!(resource = %args.lock, sidecar = %args.url, "using a sidecar");
     let Holding { hold, lease } = match acquire(args, &link).await? {
         Ok(holding) => holding,
@@ -76,57 +99,62 @@ async fn keep(args: &Args, link: Link, stdin: Stdio, backstop: Alarm) -> Result<
     tracing::info!(
         resource = %args.lock, leaseId = lease.id, fencingToken = lease.token, "lock acquired"
     );
-    let lost_file = std::env::var_os(LOST_FILE).map(PathBuf::from);
     let started = SystemClock.now();
     let rules = Rules {
         on_lost: args.on_lost,
-        grace: grace(args.grace, lease.deadline.since(started))?,
+        grace: grace(args.grace, lease.deadline.since(started)),
         max_run_ends: args.max_run.map(|limit| started.after(limit)),
     };
     let ending = Ending::new(rules, lease.deadline);
-    // Both before the command runs: this process may be stopped or killed at any time.
+    // All this before the command runs: this process may be stopped or killed at any time.
     backstop.set(ending.backstop()).context("no timer")?;
     let connection = hold.connection.descriptor.try_clone();
     let connection = connection.context("the connection cannot be shared")?;
     tell(&link, &Message::Connection(connection));
-    let command = spawn(args, &lease, stdin).context("cannot start a process")?;
-    tell(&link, &Message::Started(command));
+    tell(&link, &Message::Started);
+    let command = spawn(args, &lease, stdin).inspect_err(|_not_started| {
+        tell(&link, &Message::Done(exit_code::UNAVAILABLE));
+    });
+    let command = command.context("cannot start a process")?;
     let mut keeper = Keeper {
         link,
         backstop,
         children,
-        alarm: registered(Alarm::new().context("no timer")?).context("no timer")?,
+        alarm,
         command,
         group: (!is_in_terminal()).then_some(command),
         ending,
         hold: Some(hold),
-        lost_file,
+        lost_file: std::env::var_os(LOST_FILE).map(PathBuf::from),
         has_front: true,
+        is_asked_to_end: false,
         kill_rounds: None,
         ended: None,
     };
-    let status = keeper.until_ended().await?;
-    keeper
-        .hold_for(args.at_least_for.map(|least| started.after(least)))
-        .await?;
+    let code = keeper.until_ended().await?;
+    // From here on no process is to be killed, and the exit code stays.
+    keeper.backstop.set(None).context("no timer")?;
+    tell(&keeper.link, &Message::Done(code));
+    let least = args.at_least_for.map(|least| started.after(least));
+    keeper.hold_until(least).await?;
     keeper.release(args, &lease).await;
-    keeper.tidy_up();
-    Ok(keeper.exit_code(status))
+    Ok(code)
 }
 
-/// Returns how long before the deadline SIGTERM is sent.
-fn grace(asked: Option<Duration>, validity: Duration) -> Result<Duration, Failure> {
-    match asked {
-        None => Ok((validity / 4).min(GRACE_MAX)),
-        Some(asked) if asked <= validity / 2 => Ok(asked),
-        Some(asked) => Err(Failure::usage(format!(
-            "--grace {} s is more than half of the validity of a lease here ({:.1} s), and the \
-             command would be ended between two renewals; use a shorter one, or a longer session \
-             TTL of the sidecar",
-            asked.as_secs(),
-            validity.as_secs_f64()
-        ))),
+/// Returns how long before the deadline SIGTERM is sent. With more than half of the validity, the
+/// command would be ended between two renewals.
+fn grace(asked: Option<Duration>, validity: Duration) -> Duration {
+    let Some(asked) = asked else {
+        return (validity / 4).min(GRACE_MAX);
+    };
+    let most = validity / 2;
+    if asked > most {
+        tracing::warn!(
+            graceMs = most.as_millis(),
+            "grace shortened to half of the validity"
+        );
     }
+    asked.min(most)
 }
 
 /// Starts the command, in a group of its own; in a terminal in the group of the first process, so
@@ -137,13 +165,9 @@ fn spawn(args: &Args, lease: &Lease, stdin: Stdio) -> anyhow::Result<Pid> {
     } else {
         0
     };
-    let dies_with = match args.on_lost {
-        OnLost::Ignore => 0,
-        OnLost::Term | OnLost::Kill => getpid().as_raw_nonzero().get(),
-    };
     let child = Command::new(OWN_BINARY)
         .arg0("leasehold")
-        .args([LAUNCH, &dies_with.to_string(), "--"])
+        .args([LAUNCH, &getpid().to_string(), "--"])
         .args(&args.command)
         .env("LEASEHOLD_TOKEN", lease.token.to_string())
         .env("LEASEHOLD_LEASE_ID", &lease.id)
@@ -168,18 +192,21 @@ struct Keeper {
     hold: Option<Hold>,
     lost_file: Option<PathBuf>,
     has_front: bool,
+    /// Whether a signal asked the command to end.
+    is_asked_to_end: bool,
     /// The rounds of SIGKILL for all that is left, once they have begun.
     kill_rounds: Option<Interval>,
     ended: Option<ExitStatus>,
 }
 
 impl Keeper {
-    /// Runs until the command and everything that it started have ended.
-    async fn until_ended(&mut self) -> anyhow::Result<ExitStatus> {
+    /// Runs until the command and everything that it started have ended. Returns the exit code.
+    async fn until_ended(&mut self) -> anyhow::Result<u8> {
         loop {
             let has_children = self.reap()?;
             if let Some(status) = self.ended.filter(|_| !has_children) {
-                return Ok(status);
+                self.kill_rounds = None;
+                return Ok(self.exit_code(status));
             }
             while let Some(action) = self.ending.due(SystemClock.now()) {
                 self.act(action)?;
@@ -188,32 +215,38 @@ impl Keeper {
         }
     }
 
-    /// Keeps the lock until a moment. A signal ends the wait, and so does a loss.
-    async fn hold_for(&mut self, until: Option<Moment>) -> anyhow::Result<()> {
+    /// Keeps the lock until a moment, or until the lease or this process is to end.
+    async fn hold_until(&mut self, until: Option<Moment>) -> anyhow::Result<()> {
         let Some(until) = until else { return Ok(()) };
-        while SystemClock.now() < until {
-            let is_asked_to_end = self.wait(Some(until)).await?;
-            if is_asked_to_end || !self.has_front || self.hold.is_none() {
+        loop {
+            let now = SystemClock.now();
+            if now >= until {
+                return Ok(());
+            }
+            let is_held = self.hold.is_some() && now < self.ending.deadline();
+            if self.is_asked_to_end || !self.has_front || !is_held {
                 tracing::warn!("lock released before --at-least-for");
                 return Ok(());
             }
+            self.wait(Some(until.min(self.ending.deadline()))).await?;
         }
-        Ok(())
     }
 
-    /// Waits until something happens or a moment has come, and takes it. Returns whether it was a
-    /// signal that asks a process to end.
-    async fn wait(&mut self, until: Option<Moment>) -> anyhow::Result<bool> {
+    /// Waits until something happens or a moment has come, and takes it.
+    async fn wait(&mut self, until: Option<Moment>) -> anyhow::Result<()> {
         tokio::select! {
             biased;
             done = wait_until(&self.alarm, until) => done?,
             // Before the ends of children: these may be without end.
             () = next_round(&mut self.kill_rounds), if self.kill_rounds.is_some() => {
-                tree::kill(getpid(), None)?;
+                tree::kill(&[])?;
             }
             _ = self.children.recv() => {}
             message = receive(&self.link), if self.has_front => match message? {
-                Some(Message::Signal(signal)) => return Ok(self.forward(signal)),
+                Some(Message::Signal(signal)) => self.forward(signal),
+                Some(Message::TerminalSignal(signal)) => {
+                    self.is_asked_to_end |= ends_a_process(signal);
+                }
                 Some(_) => {}
                 None => {
                     self.has_front = false;
@@ -222,14 +255,19 @@ impl Keeper {
             },
             event = next_event(&mut self.hold), if self.hold.is_some() => self.take(event)?,
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Reaps children. Returns whether one is left.
     fn reap(&mut self) -> anyhow::Result<bool> {
-        while let Some((pid, status)) = next_ended()? {
-            if pid == self.command {
-                self.ended = Some(ExitStatus::from_raw(status));
+        // Bounded: a program can create processes faster than they are reaped.
+        for _ in 0..REAPED_AT_ONCE {
+            match next_ended()? {
+                Some((pid, status)) if pid == self.command => {
+                    self.ended = Some(ExitStatus::from_raw(status));
+                }
+                Some(_) => {}
+                None => break,
             }
         }
         let has_children = has_children();
@@ -239,21 +277,23 @@ impl Keeper {
         Ok(has_children)
     }
 
-    fn forward(&self, signal: i32) -> bool {
+    fn forward(&mut self, signal: i32) {
+        self.is_asked_to_end |= ends_a_process(signal);
         if self.ended.is_none()
             && let Some(signal) = Signal::from_named_raw(signal)
         {
             // It is not reaped, so its id is its own.
             let _ended = kill_process(self.command, signal);
         }
-        super::ends_a_process(signal)
     }
 
     fn act(&mut self, action: Action) -> anyhow::Result<()> {
         match action {
             Action::Terminate(reason) => {
-                tree::terminate(getpid())?;
-                self.report(reason, "SIGTERM");
+                // Before SIGTERM, whose handler may look for it.
+                self.report_if_lost(reason);
+                tree::terminate()?;
+                tracing::warn!(%reason, signal = "SIGTERM", "ending the command");
             }
             Action::Kill(reason) => {
                 let group = self.group.filter(|_| self.ended.is_none());
@@ -266,7 +306,8 @@ impl Keeper {
                     rounds.reset();
                 }
                 self.kill_rounds = Some(rounds);
-                self.report(reason, "SIGKILL");
+                self.report_if_lost(reason);
+                tracing::warn!(%reason, signal = "SIGKILL", "ending the command");
             }
             Action::Report => {
                 tracing::error!("lease lost; command continues");
@@ -276,11 +317,10 @@ impl Keeper {
         Ok(())
     }
 
-    fn report(&self, reason: Reason, signal: &str) {
+    fn report_if_lost(&self, reason: Reason) {
         if matches!(reason, Reason::Lost | Reason::Deadline) {
             self.report_loss(&reason.to_string());
         }
-        tracing::warn!(%reason, signal, "ending the command");
     }
 
     fn take(&mut self, event: anyhow::Result<Option<Event>>) -> io::Result<()> {
@@ -306,7 +346,14 @@ impl Keeper {
                 self.hold = None;
             }
             Ok(Some(Event::Waiting { .. } | Event::Acquired(_) | Event::Failed(_))) => {}
-            Ok(None) | Err(_) => {
+            // So a stream ends whose lease was released by a call.
+            Ok(None) => {
+                tracing::error!(reason = "released", "lease lost");
+                self.report_loss("released");
+                self.ending.lose(SystemClock.now());
+                self.hold = None;
+            }
+            Err(_) => {
                 let error = event.err().map(|error| format!("{error:#}"));
                 tracing::error!(
                     error,
@@ -359,14 +406,7 @@ impl Keeper {
         }
     }
 
-    /// Removes the directory of the file in place of a first process that was killed.
-    fn tidy_up(&self) {
-        let directory = self.lost_file.as_deref().and_then(Path::parent);
-        if let Some(directory) = directory.filter(|_| !self.has_front) {
-            let _removed = fs::remove_dir_all(directory);
-        }
-    }
-
+    /// Returns the exit code for the user.
     fn exit_code(&self, status: ExitStatus) -> u8 {
         match self.ending.reason() {
             Some(Reason::Lost | Reason::Deadline | Reason::Orphaned) => exit_code::LOST,
@@ -388,6 +428,18 @@ async fn next_round(rounds: &mut Option<Interval>) {
         }
         None => std::future::pending().await,
     }
+}
+
+/// Returns whether this process has a child, running or not. Orphans of the command are its children.
+fn has_children() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::All, options).is_ok()
+}
+
+/// Returns the exit code for a process, as shells do.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.unwrap_or_else(|| exit_code::of_signal(status.signal().unwrap_or_default()))
 }
 
 async fn next_event(hold: &mut Option<Hold>) -> anyhow::Result<Option<Event>> {

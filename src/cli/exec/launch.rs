@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use nix::sys::signal::SigSet;
@@ -17,7 +18,7 @@ use crate::cli::output;
 /// The arguments, which the keeper gives.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The keeper's process id; 0: the command outlives the keeper.
+    /// The keeper's process id.
     keeper: i32,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<OsString>,
@@ -25,12 +26,10 @@ pub(in crate::cli) struct Args {
 
 /// Executes the command. Returns only if that fails.
 pub(in crate::cli) fn run(args: &Args) -> ExitCode {
-    if let Some(keeper) = Pid::from_raw(args.keeper) {
-        let asked = set_parent_process_death_signal(Some(Signal::KILL));
-        // The keeper may have ended before.
-        if asked.is_err() || getppid() != Some(keeper) {
-            return exit_code::LOST.into();
-        }
+    let asked = set_parent_process_death_signal(Some(Signal::KILL));
+    // The keeper may have ended before.
+    if asked.is_err() || getppid() != Pid::from_raw(args.keeper) {
+        return exit_code::LOST.into();
     }
     // The keeper's signal mask is inherited. The command begins with none, as from a shell.
     if SigSet::empty().thread_set_mask().is_err() {
@@ -42,6 +41,10 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
     let error = Command::new(program).args(rest).exec();
     let name = program.display();
     let (code, sentence) = match error.kind() {
+        ErrorKind::NotFound if Path::new(program).exists() => (
+            exit_code::NOT_FOUND,
+            format!("{name} cannot be executed: its interpreter was not found"),
+        ),
         ErrorKind::NotFound => (
             exit_code::NOT_FOUND,
             format!("{name}: command not found; give a path, or a program in PATH"),

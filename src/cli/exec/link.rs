@@ -13,12 +13,11 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use rustix::process::Pid;
 
 /// A kind and a number.
 const PACKET: usize = 9;
 
-/// A message. The front sends the first three, the keeper the others.
+/// A message. The front sends the first four, the keeper the others.
 #[derive(Debug)]
 pub(super) enum Message {
     /// The standard input for the command.
@@ -27,8 +26,12 @@ pub(super) enum Message {
     Backstop(OwnedFd),
     /// A signal for the command.
     Signal(i32),
-    /// The command runs, as this process.
-    Started(Pid),
+    /// A signal that the terminal has also sent to the command.
+    TerminalSignal(i32),
+    /// The command runs.
+    Started,
+    /// Nothing of the command is left, and its exit code is this.
+    Done(u8),
     /// The connection that holds the lock. As long as the front has it, the sidecar does not release.
     Connection(OwnedFd),
 }
@@ -59,17 +62,15 @@ impl Link {
         self.0
     }
 
-    /// Sends a message. If the receiver stands still until the socket is full, the message is dropped:
+    /// Sends a message. If the receiver is stopped until the socket is full, the message is dropped:
     /// the sender never waits.
     pub(super) fn send(&self, message: &Message) -> io::Result<()> {
         let (kind, number, descriptor) = match message {
             Message::Stdin(fd) => (b'i', 0, Some(fd)),
             Message::Signal(signal) => (b's', u64::from(signal.unsigned_abs()), None),
-            Message::Started(pid) => (
-                b'p',
-                u64::from(pid.as_raw_nonzero().get().unsigned_abs()),
-                None,
-            ),
+            Message::TerminalSignal(signal) => (b't', u64::from(signal.unsigned_abs()), None),
+            Message::Done(code) => (b'd', u64::from(*code), None),
+            Message::Started => (b'p', 0, None),
             Message::Backstop(fd) => (b'b', 0, Some(fd)),
             Message::Connection(fd) => (b'c', 0, Some(fd)),
         };
@@ -148,7 +149,9 @@ fn decode(packet: [u8; PACKET], descriptor: Option<OwnedFd>) -> Option<Message> 
     match kind {
         b'i' => descriptor.map(Message::Stdin),
         b's' => small().map(Message::Signal),
-        b'p' => small().and_then(Pid::from_raw).map(Message::Started),
+        b't' => small().map(Message::TerminalSignal),
+        b'd' => u8::try_from(number).ok().map(Message::Done),
+        b'p' => Some(Message::Started),
         b'b' => descriptor.map(Message::Backstop),
         b'c' => descriptor.map(Message::Connection),
         _ => None,
@@ -163,7 +166,12 @@ mod tests {
     fn messages_arrive_as_they_were_sent() {
         let (front, keeper) = Link::pair().unwrap();
         let (file, _) = Link::pair().unwrap();
-        let sent = [Message::Signal(15), Message::Started(Pid::INIT)];
+        let sent = [
+            Message::Signal(15),
+            Message::TerminalSignal(2),
+            Message::Started,
+            Message::Done(7),
+        ];
         for message in &sent {
             keeper.send(message).unwrap();
         }

@@ -4,91 +4,121 @@
 //! processes of `exec` are subreapers, so a process whose parent has ended becomes their child. So
 //! every process that the command started is a descendant of them, as long as they live.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Signal, getpgid, getpgrp, getpid, getppid, kill_process, kill_process_group,
+};
+
+/// A process, as /proc shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    pid: Pid,
+    group: Option<Pid>,
+    /// Whether it, or one of its threads, runs.
+    runs: bool,
+}
 
 /// Sends SIGKILL to a process group.
 pub(super) fn kill_group(group: Pid) {
-    // A group without a process is no error.
+    // A group without a process is not an error.
     let _ended = kill_process_group(group, Signal::KILL);
 }
 
-/// Sends SIGKILL to all running descendants of a process but `spared`, which may be one of them.
-/// Returns how many got it.
+/// Sends SIGKILL to all descendants of this process, except `spared` children and theirs. Returns how
+/// many run.
 ///
-/// A process that is created meanwhile may be missed: call it until it returns 0.
-pub(super) fn kill(root: Pid, spared: Option<Pid>) -> io::Result<usize> {
-    send(root, spared, Signal::KILL)
+/// A process that is created meanwhile, or whose parent ends meanwhile, may be missed: call it until
+/// it has returned 0 twice. Their groups are killed, too: no process that forks evades that.
+pub(super) fn kill(spared: &[Pid]) -> io::Result<usize> {
+    let found = descendants(spared)?;
+    // In a terminal the command is in the group of the front.
+    let ours = [getpgrp()].into_iter().chain(getpgid(getppid()).ok());
+    let ours: BTreeSet<_> = ours.map(Pid::as_raw_nonzero).collect();
+    let groups = found.iter().filter_map(|process| process.group);
+    let groups: BTreeSet<_> = groups.map(Pid::as_raw_nonzero).collect();
+    for group in groups.difference(&ours) {
+        kill_group(Pid::from_raw(group.get()).unwrap_or(getpid()));
+    }
+    Ok(send(&found, Signal::KILL))
 }
 
-/// Sends SIGTERM to all running descendants of a process. A stopped process acts on it, too.
-pub(super) fn terminate(root: Pid) -> io::Result<()> {
-    send(root, None, Signal::TERM)?;
-    send(root, None, Signal::CONT)?;
+/// Sends SIGTERM to all descendants of this process. A stopped process acts on it, too.
+pub(super) fn terminate() -> io::Result<()> {
+    let found = descendants(&[])?;
+    send(&found, Signal::TERM);
+    send(&found, Signal::CONT);
     Ok(())
 }
 
-fn send(root: Pid, spared: Option<Pid>, signal: Signal) -> io::Result<usize> {
-    let mut count = 0;
-    for pid in descendants(root)? {
-        if Some(pid) == spared {
-            continue;
-        }
-        match kill_process(pid, signal) {
-            Ok(()) => count += 1,
-            Err(Errno::SRCH) => {}
-            // A program that changes its user (setuid) cannot be signalled.
-            Err(error) => {
-                tracing::warn!(pid = pid.as_raw_nonzero().get(), %error, "process not signalled");
-            }
-        }
-    }
-    Ok(count)
+/// Sends a signal to processes. Returns how many run.
+fn send(processes: &[Process], signal: Signal) -> usize {
+    let is_there = |process: &&Process| {
+        // A program that changes its user (setuid) cannot be signalled. It runs nevertheless.
+        let sent = kill_process(process.pid, signal);
+        process.runs && sent != Err(Errno::SRCH)
+    };
+    processes.iter().filter(is_there).count()
 }
 
-/// Returns the running descendants of a process, without zombies.
-fn descendants(root: Pid) -> io::Result<Vec<Pid>> {
-    let mut children: HashMap<Pid, Vec<(Pid, bool)>> = HashMap::new();
-    for entry in fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let pid = name
-            .to_str()
-            .and_then(|name| name.parse().ok())
-            .and_then(Pid::from_raw);
-        let Some(pid) = pid else { continue };
-        // A process may have ended since.
-        let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
-            continue;
-        };
-        if let Some((parent, runs)) = parse(&stat) {
-            children.entry(parent).or_default().push((pid, runs));
-        }
-    }
+/// Returns the children of this process.
+pub(super) fn children() -> io::Result<Vec<Pid>> {
+    let children = children_by_parent()?.remove(&getpid()).unwrap_or_default();
+    Ok(children.into_iter().map(|child| child.pid).collect())
+}
+
+/// Returns the descendants of this process.
+fn descendants(spared: &[Pid]) -> io::Result<Vec<Process>> {
+    let mut children = children_by_parent()?;
     let mut found = Vec::new();
-    let mut parents = vec![root];
+    let mut parents = vec![getpid()];
     while let Some(parent) = parents.pop() {
-        for (pid, runs) in children.remove(&parent).unwrap_or_default() {
-            if runs {
-                found.push(pid);
-            }
-            parents.push(pid);
+        let children = children.remove(&parent).unwrap_or_default();
+        let children = children.into_iter();
+        for child in children.filter(|child| !spared.contains(&child.pid)) {
+            found.push(child);
+            parents.push(child.pid);
         }
     }
     Ok(found)
 }
 
-/// Returns the parent, and whether the process runs. The name, in parentheses, may contain anything
-/// (proc(5)).
-fn parse(stat: &str) -> Option<(Pid, bool)> {
+/// Returns the processes of the system by their parents.
+fn children_by_parent() -> io::Result<HashMap<Pid, Vec<Process>>> {
+    let mut children: HashMap<Pid, Vec<Process>> = HashMap::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let pid = name.to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.and_then(Pid::from_raw) else {
+            continue;
+        };
+        // A process may have ended since. Its name need not be UTF-8.
+        let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else {
+            continue;
+        };
+        if let Some((parent, process)) = parse(pid, &String::from_utf8_lossy(&stat)) {
+            children.entry(parent).or_default().push(process);
+        }
+    }
+    Ok(children)
+}
+
+/// Returns a process and its parent. The name, in parentheses, may contain anything (proc(5)).
+fn parse(pid: Pid, stat: &str) -> Option<(Pid, Process)> {
     let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace();
-    let runs = !matches!(fields.next()?, "Z" | "X");
-    let parent = Pid::from_raw(fields.next()?.parse().ok()?)?;
-    Some((parent, runs))
+    let fields: Vec<_> = fields.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
+    // A process whose first thread has ended is shown as a zombie while the others run.
+    let is_zombie = matches!(*fields.first()?, "Z" | "X") && number(17) <= Some(1);
+    let process = Process {
+        pid,
+        group: number(2).and_then(Pid::from_raw),
+        runs: !is_zombie,
+    };
+    Some((Pid::from_raw(number(1)?)?, process))
 }
 
 #[cfg(test)]
@@ -96,26 +126,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parent_and_state_are_behind_the_name() {
-        let of = |parent: i32| Pid::from_raw(parent).unwrap();
-        assert_eq!(parse("7 (a) b) S 3 7 7"), Some((of(3), true)));
-        assert_eq!(parse("7 (sh) Z 3 7 7"), Some((of(3), false)));
-        assert_eq!(parse("7 (sh"), None);
+    fn parent_group_and_state_are_behind_the_name() {
+        let pid = |pid: i32| Pid::from_raw(pid).unwrap();
+        let parsed = |stat: &str| {
+            let (parent, process) = parse(pid(7), stat)?;
+            Some((parent, process.group?, process.runs))
+        };
+        let rest = "0 0 0 0 0 0 0 0 0 0 0 0 0 0";
+        let runs = format!("7 (a) b) S 3 5 {rest} 1");
+        assert_eq!(parsed(&runs), Some((pid(3), pid(5), true)));
+        let zombie = format!("7 (sh) Z 3 5 {rest} 1");
+        assert_eq!(parsed(&zombie), Some((pid(3), pid(5), false)));
+        let threads_run = format!("7 (sh) Z 3 5 {rest} 2");
+        assert_eq!(parsed(&threads_run), Some((pid(3), pid(5), true)));
+        assert_eq!(parsed("7 (sh"), None);
     }
 
     #[test]
-    fn grandchild_is_a_descendant() {
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", "sleep 1000 & echo started; wait"])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let output = child.stdout.take().unwrap();
-        io::BufRead::read_line(&mut io::BufReader::new(output), &mut line).unwrap();
-        let pid = Pid::from_child(&child);
-        assert_eq!(kill(pid, None).unwrap(), 1);
-        child.kill().unwrap();
-        child.wait().unwrap();
+    fn own_process_is_a_child_of_its_parent() {
+        let processes = children_by_parent().unwrap();
+        let siblings = &processes[&getppid().unwrap()];
+        assert!(siblings.iter().any(|one| one.pid == getpid() && one.runs));
     }
 }

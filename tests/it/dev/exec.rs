@@ -1,7 +1,9 @@
 //! `leasehold exec` beside `leasehold dev`: exit codes, signals, leftovers, and what is left of the
 //! command when one of its two processes is killed or stopped.
 
+use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -285,6 +287,98 @@ async fn lock_is_kept_for_its_least_time() {
 }
 
 #[tokio::test]
+async fn command_that_ended_keeps_its_exit_code() {
+    let server = Server::start().await;
+    let exec = server.spawn(&["--at-least-for=1h"], "echo $$ >pid; exit 6");
+    let command = exec.pid("pid").await;
+    eventually(async || (!runs(command)).then_some(())).await;
+    // No renewal arrives any more, and the lease ends.
+    server.dev.signal("STOP");
+    assert_eq!(exec.ended(), Some(6));
+    server.dev.signal("CONT");
+}
+
+#[tokio::test]
+async fn lease_that_the_command_releases_is_lost() {
+    let server = Server::start().await;
+    let release = r#"curl -sf -X DELETE "$LEASEHOLD_URL/v1/locks/$LEASEHOLD_LEASE_ID""#;
+    let script = format!("{release}; {DEAF}");
+    let (ended, said) = server.run(&["--on-lost=kill"], &script);
+    assert_eq!(ended, Some(201), "{said}");
+    assert!(said.contains("lease lost"), "{said}");
+}
+
+#[tokio::test]
+async fn child_of_the_shell_before_exec_is_left_alone() {
+    let server = Server::start().await;
+    let exec = server.exec(&[], "exit 4");
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", r#"sleep 1000 & echo $! >other; exec "$0" "$@""#])
+        .arg(exec.get_program())
+        .args(exec.get_args())
+        .envs(
+            exec.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .current_dir(server.folder.path());
+    let mut running = Exec {
+        process: shell.spawn().unwrap(),
+        folder: server.folder.path().to_owned(),
+    };
+    let other = running.pid("other").await;
+    assert_eq!(running.process.wait().unwrap().code(), Some(4));
+    assert!(runs(other));
+    kill_process(other, Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn unreachable_server_is_not_a_held_lock() {
+    let server = Server::start().await;
+    let closed = "--url=http://127.0.0.1:1";
+    let (ended, said) = server.run(&[closed, "--wait-timeout=300ms"], "true");
+    assert_eq!(ended, Some(202), "{said}");
+    assert!(
+        said.contains("no answer from the sidecar at http://127.0.0.1:1"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn interrupt_in_a_terminal_ends_the_wait() {
+    let server = Server::start().await;
+    let holder = server.spawn(&[], UNTIL_END);
+    holder.pid("pid").await;
+    let waiter = server.exec(&[], "echo ran >ran");
+    // `script` gives it a terminal.
+    let mut quoted = format!("exec {}", waiter.get_program().display());
+    for arg in waiter.get_args() {
+        write!(quoted, " '{}'", arg.display()).unwrap();
+    }
+    // A background job of a script ignores Ctrl-C, and so do the tests in it.
+    let mut terminal = Command::new("env");
+    terminal
+        .args(["--default-signal=INT", "script"])
+        .args(["--quiet", "--return", "--command", &quoted, "/dev/null"])
+        .env("LEASEHOLD_URL", &server.dev.url)
+        .env("SHELL", "/bin/sh")
+        .current_dir(server.folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null());
+    let mut terminal = terminal.spawn().unwrap();
+    let mut keyboard = terminal.stdin.take().unwrap();
+    let exec = eventually(async || child_of(Pid::from_child(&terminal))).await;
+    eventually(async || child_of(exec)).await;
+    let ended = eventually(async || {
+        // Ctrl-C, as often as it needs: the first may come before exec is ready.
+        let _ended = io::Write::write_all(&mut keyboard, b"\x03");
+        terminal.try_wait().unwrap()
+    });
+    assert_eq!(ended.await.code(), Some(130));
+    assert!(!server.folder.path().join("ran").exists());
+}
+
+#[tokio::test]
 async fn killed_exec_leaves_no_process_and_no_lock() {
     let server = Server::start().await;
     for who in ["front", "keeper"] {
@@ -374,7 +468,8 @@ async fn lost_lease_ends_the_command_as_on_lost_says() {
         }
         assert_eq!(exec.ended(), Some(code), "{on_lost}");
         assert!(!runs(command), "{on_lost}");
-        assert_eq!(folder.join("got").exists(), got, "{on_lost}");
+        let seen = fs::read_to_string(folder.join("got")).unwrap_or_default();
+        assert_eq!(seen.contains("lease"), got, "{on_lost}: {seen:?}");
     }
 }
 
@@ -392,12 +487,7 @@ async fn wrong_use_is_one_sentence_with_its_code() {
             203,
             "--if-held wait",
         ),
-        (
-            &["--grace=60"],
-            &["true"],
-            203,
-            "more than half of the validity",
-        ),
+        (&["--grace=100ms"], &["true"], 203, "at least 500ms"),
         (
             &["--url=https://localhost"],
             &["true"],
