@@ -188,11 +188,12 @@ impl Front {
             // The command continues, as a child of this process.
             return until_ended(command);
         }
-        output::error(&anyhow::anyhow!(
-            "the second process of exec ended ({status}); the command is killed, because nothing \
-             extends its lease"
-        ));
+        // Before the message: a full pipe at the standard error blocks this process.
         kill_all()?;
+        output::error(&anyhow::anyhow!(
+            "the second process of exec ended ({status}); the command was killed, because nothing \
+             extended its lease"
+        ));
         Ok(exit_code::LOST)
     }
 
@@ -203,11 +204,12 @@ impl Front {
             tree::kill_group(group);
         }
         tree::kill(getpid(), Some(self.keeper))?;
+        // Before the message: a full pipe at the standard error blocks this process.
+        kill_all()?;
         output::error(&anyhow::anyhow!(
             "the second process of exec did not answer until the lease was nearly over; the \
-             command is killed"
+             command was killed"
         ));
-        kill_all()?;
         Ok(exit_code::LOST)
     }
 }
