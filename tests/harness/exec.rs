@@ -45,7 +45,9 @@ impl Exec {
         command
             .args(["exec", "--url", &sidecar.url, "--log-format", "json"])
             .args(flags)
-            .args(["--", "sh", "-c", script]);
+            .args(["--", "sh", "-c", script])
+            // An exec that is killed leaves a directory there.
+            .env("TMPDIR", directory()?);
         let front = Process::spawn("leasehold exec", &mut command, &own_file("exec")?)?;
         Ok(Self { front })
     }

@@ -366,13 +366,17 @@ impl Keeper {
         Ok(())
     }
 
-    /// Creates the file that scripts check.
+    /// Creates the file that scripts check. Another thread does: a slow disk must not delay SIGKILL.
     fn report_loss(&self, reason: &str) {
-        if let Some(path) = &self.lost_file
-            && let Err(error) = fs::write(path, format!("{reason}\n"))
-        {
-            tracing::error!(%error, file = %path.display(), "loss file not written");
-        }
+        let Some(path) = self.lost_file.clone() else {
+            return;
+        };
+        let text = format!("{reason}\n");
+        std::thread::spawn(move || {
+            if let Err(error) = fs::write(&path, text) {
+                tracing::error!(%error, file = %path.display(), "loss file not written");
+            }
+        });
     }
 
     /// Releases the lock. Closing the connection would do so, too, and could not be confirmed.
