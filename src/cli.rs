@@ -10,6 +10,7 @@ mod cluster;
 mod crd;
 mod dev;
 mod elections;
+#[cfg(target_os = "linux")]
 mod exec;
 mod file_limit;
 mod flags;
@@ -48,11 +49,14 @@ enum Role {
     /// Serves locks without a cluster, from a local directory: for evaluation, for tests, and for apps
     /// that share one machine.
     Dev(Box<dev::Args>),
+    #[cfg(target_os = "linux")]
     /// Runs a command while it holds a lock, and ends the command before its lease ends.
     Exec(Box<exec::Args>),
+    #[cfg(target_os = "linux")]
     /// The second process of exec.
     #[command(hide = true)]
     ExecKeeper(Box<exec::Args>),
+    #[cfg(target_os = "linux")]
     /// The process of exec that becomes the command.
     #[command(hide = true)]
     ExecLaunch(exec::LaunchArgs),
@@ -77,8 +81,11 @@ pub fn run() -> ExitCode {
         Role::Sidecar(args) => sidecar::run(&args, or_usage_error(args.agent_config())),
         Role::Operator(args) => operator::run(&args, or_usage_error(args.settings())),
         Role::Dev(args) => dev::run(&args, or_usage_error(args.agent_config())),
+        #[cfg(target_os = "linux")]
         Role::Exec(args) => return exec::run(&args),
+        #[cfg(target_os = "linux")]
         Role::ExecKeeper(args) => return exec::keep(&args),
+        #[cfg(target_os = "linux")]
         Role::ExecLaunch(args) => return exec::launch(&args),
         Role::Health(args) => health::run(&or_usage_error(args.servers())),
         Role::Gate(args) => gate::run(&args),
@@ -93,12 +100,14 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Prints help or a usage error, and exits. The exit code of `exec` is none that its command could have.
+/// Prints help or a usage error, and exits. The exit code of `exec` is not one that shells use.
 fn exit_with(error: &clap::Error) -> ! {
-    let is_exec = std::env::args_os()
-        .nth(1)
-        .is_some_and(|role| role == "exec");
-    if is_exec && error.use_stderr() {
+    #[cfg(target_os = "linux")]
+    if error.use_stderr()
+        && std::env::args_os()
+            .nth(1)
+            .is_some_and(|role| role == "exec")
+    {
         // Without standard error, only the exit code reports the failure.
         let _unheard = error.print();
         std::process::exit(exec::USAGE.into());

@@ -11,6 +11,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -40,6 +42,8 @@ use crate::protocol::time::Moment;
 const KILL_AGAIN: Duration = Duration::from_millis(10);
 /// The release must not delay the end for long: closing the connection releases, too.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+/// How long SIGTERM waits for the loss file.
+const LOSS_FILE_LIMIT: Duration = Duration::from_millis(100);
 /// How many processes are reaped before anything else is done.
 const REAPED_AT_ONCE: usize = 100;
 /// The longest default of `--grace`.
@@ -372,11 +376,19 @@ impl Keeper {
             return;
         };
         let text = format!("{reason}\n");
-        std::thread::spawn(move || {
+        let (written, is_written) = mpsc::channel();
+        let writes = thread::Builder::new().spawn(move || {
             if let Err(error) = fs::write(&path, text) {
                 tracing::error!(%error, file = %path.display(), "loss file not written");
             }
+            // The receiver may not have waited for it.
+            let _late = written.send(());
         });
+        match writes {
+            // A handler of SIGTERM finds the file, unless the disk is slow.
+            Ok(_) => drop(is_written.recv_timeout(LOSS_FILE_LIMIT)),
+            Err(error) => tracing::error!(%error, "loss file not written"),
+        }
     }
 
     /// Releases the lock. Closing the connection would do so, too, and could not be confirmed.

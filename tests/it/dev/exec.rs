@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -255,10 +256,17 @@ async fn held_lock_is_answered_by_if_held() {
 #[tokio::test]
 async fn processes_left_behind_end_before_the_release() {
     let server = Server::start().await;
-    let script = r"sleep 1000 & echo $! >child; setsid sh -c 'echo $$ >other; exec sleep 1000' &
-        while [ ! -s other ]; do sleep 0.05; done; exit 5";
+    // The kernel cuts the name of the process inside of the last letter.
+    let name = server.folder.path().join("aaaaaaaaaaaaaaé");
+    fs::write(&name, "#!/bin/sh\necho $$ >named; sleep 1000; exit 1\n").unwrap();
+    fs::set_permissions(&name, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = r"setsid ./aaaaaaaaaaaaaaé & sleep 1000 & echo $! >child; setsid sh -c 'echo $$ >other; exec sleep 1000' &
+        while [ ! -s other ] || [ ! -s named ]; do sleep 0.05; done; exit 5";
     let exec = server.spawn(&[], script);
-    let left = [exec.pid("child").await, exec.pid("other").await];
+    let mut left = Vec::new();
+    for file in ["child", "other", "named"] {
+        left.push(exec.pid(file).await);
+    }
     assert_eq!(exec.ended(), Some(5));
     assert!(left.iter().all(|pid| !runs(*pid)), "{left:?}");
 }
@@ -330,6 +338,22 @@ async fn child_of_the_shell_before_exec_is_left_alone() {
     assert_eq!(running.process.wait().unwrap().code(), Some(4));
     assert!(runs(other));
     kill_process(other, Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn unread_standard_error_changes_nothing() {
+    let server = Server::start().await;
+    let run = |stderr: io::PipeWriter| {
+        let mut exec = server.exec(&[], "exit 3");
+        exec.stderr(stderr).status().unwrap().code()
+    };
+    let (reader, closed) = io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(run(closed), Some(3));
+    let (_reader, mut full) = io::pipe().unwrap();
+    // The capacity of a pipe: pipe(7).
+    io::Write::write_all(&mut full, &vec![b'x'; 65_536]).unwrap();
+    assert_eq!(run(full), Some(3));
 }
 
 #[tokio::test]
