@@ -3,6 +3,7 @@
 //! Each event is logged once, where it is handled, with identifiers as fields. Credentials for the
 //! API server are logged at no level.
 
+use std::io::Write;
 use std::panic;
 
 use tracing_appender::non_blocking::WorkerGuard;
@@ -60,10 +61,14 @@ pub fn init(format: LogFormat, filter: EnvFilter) {
     init_with(format, filter, std::io::stderr);
 }
 
-/// Starts logging by a thread. If standard error takes no more, lines are dropped. Dropping the guard
-/// writes what is left, for a second at most.
-pub fn init_in_background(format: LogFormat, filter: EnvFilter) -> WorkerGuard {
-    let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+/// Starts logging by a thread. If the writer takes no more, lines are dropped. Dropping the guard writes
+/// what is left, for a second at most.
+pub fn init_in_background(
+    format: LogFormat,
+    filter: EnvFilter,
+    writer: impl Write + Send + 'static,
+) -> WorkerGuard {
+    let (writer, guard) = tracing_appender::non_blocking(writer);
     init_with(format, filter, writer);
     guard
 }

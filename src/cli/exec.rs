@@ -14,6 +14,8 @@
 
 mod acquire;
 mod alarm;
+mod children;
+mod command;
 mod ending;
 mod exit_code;
 mod front;
@@ -21,6 +23,7 @@ mod hold;
 mod keeper;
 mod launch;
 mod link;
+mod lost_file;
 mod tree;
 
 use std::ffi::OsString;
@@ -42,8 +45,6 @@ const OWN_BINARY: &str = "/proc/self/exe";
 pub(super) const KEEPER: &str = "exec-keeper";
 /// The role of the process that becomes the command.
 const LAUNCH: &str = "exec-launch";
-/// The variable with the path of the file that exists once the lease is lost.
-const LOST_FILE: &str = "LEASEHOLD_LOST_FILE";
 
 /// The exit code for a wrong command line.
 pub(super) const USAGE: u8 = exit_code::USAGE;

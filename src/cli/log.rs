@@ -5,6 +5,7 @@ use clap::ValueEnum;
 
 use tracing_appender::non_blocking::WorkerGuard;
 
+use super::output;
 use crate::telemetry::{self, LogFormat};
 
 /// The flags.
@@ -43,7 +44,11 @@ impl Args {
     /// gone does not block this process.
     pub(super) fn start_in_background(&self) -> anyhow::Result<WorkerGuard> {
         let filter = telemetry::filter(&self.log_level).context("--log-level")?;
-        Ok(telemetry::init_in_background(self.format(), filter))
+        Ok(telemetry::init_in_background(
+            self.format(),
+            filter,
+            output::standard_error(),
+        ))
     }
 
     fn format(&self) -> LogFormat {

@@ -49,7 +49,9 @@ pub(super) async fn acquire(
     };
     match (acquired, progress.error) {
         (Ok(acquired), _) => Ok(acquired?.map_err(|held| answer_held(args, held.holder.as_ref()))),
-        (Err(_elapsed), Some(error)) if !progress.waits => Err(error.into()),
+        (Err(_elapsed), error) if !progress.waits => Err(error
+            .unwrap_or_else(|| anyhow::anyhow!("no answer from the sidecar at {}", args.url))
+            .into()),
         (Err(_elapsed), _) => {
             tracing::error!(resource = %args.lock, "wait timeout; command not run");
             Ok(Err(exit_code::HELD))

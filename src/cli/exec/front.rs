@@ -8,9 +8,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -20,12 +18,13 @@ use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, getsid, kill_current_process_group, set_child_subreaper, wait,
+    Pid, Signal, getpid, getsid, kill_current_process_group, set_child_subreaper,
 };
 
 use super::alarm::Alarm;
 use super::link::{Link, Message};
-use super::{KEEPER, LOST_FILE, OWN_BINARY, exit_code, is_in_terminal, tree};
+use super::lost_file::Directory;
+use super::{KEEPER, OWN_BINARY, children, exit_code, is_in_terminal, tree};
 use crate::cli::output;
 
 /// The pause between two rounds of SIGKILL.
@@ -126,7 +125,7 @@ fn start_keeper(directory: &Directory, backstop: &Alarm) -> anyhow::Result<(Link
         .arg0("leasehold")
         .arg(KEEPER)
         .args(std::env::args_os().skip(2))
-        .env(LOST_FILE, directory.0.join("lost"))
+        .envs([directory.variable()])
         .stdin(Stdio::from(other.into_fd()))
         .process_group(0)
         .spawn()?;
@@ -234,9 +233,9 @@ impl Front {
     /// Reaps children that ended. Returns the status of the keeper if it is one of them.
     fn reap(&self) -> io::Result<Option<ExitStatus>> {
         let mut keeper = None;
-        while let Some((pid, status)) = next_ended()? {
+        while let Some((pid, status)) = children::next_ended()? {
             if pid == self.keeper {
-                keeper = Some(ExitStatus::from_raw(status));
+                keeper = Some(status);
             }
         }
         Ok(keeper)
@@ -258,7 +257,7 @@ impl Front {
         let mut rounds_without = 0;
         while rounds_without < 2 {
             let running = tree::kill(&self.others)?;
-            while next_ended()?.is_some() {}
+            while children::next_ended()?.is_some() {}
             rounds_without = if running == 0 { rounds_without + 1 } else { 0 };
             std::thread::sleep(PAUSE);
         }
@@ -269,50 +268,5 @@ impl Front {
         }
         output::error(&anyhow::anyhow!("exec killed the command: {reason}"));
         Ok(exit_code::LOST)
-    }
-}
-
-/// Returns a child that has ended, with its status; none if there is none.
-pub(super) fn next_ended() -> io::Result<Option<(Pid, i32)>> {
-    match wait(WaitOptions::NOHANG) {
-        Ok(ended) => Ok(ended.map(|(pid, status)| (pid, status.as_raw()))),
-        Err(Errno::CHILD | Errno::INTR) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The directory of the file that reports a loss, for this user alone.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn create() -> anyhow::Result<Self> {
-        let random = fastrand::u64(..);
-        let name = format!("leasehold-exec-{}-{random:016x}", std::process::id());
-        let mut failed = None;
-        // A container without a writable file system has /dev/shm.
-        for parent in [std::env::temp_dir(), "/dev/shm".into()] {
-            // The command may change its directory. An empty TMPDIR is the current directory.
-            let path = std::path::absolute(parent.join(&name))?;
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(error) => failed = failed.or(Some((parent, error))),
-            }
-        }
-        let Some((parent, error)) = failed else {
-            anyhow::bail!("no directory for the file that reports a loss");
-        };
-        Err(error).with_context(|| {
-            format!(
-                "cannot create a directory in {} (set TMPDIR to one that can be written)",
-                parent.display()
-            )
-        })
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // A directory that a user removed is not an error.
-        let _removed = fs::remove_dir_all(&self.0);
     }
 }

@@ -5,23 +5,15 @@
 //!
 //! An error after the start of the command ends this process, and the first one then kills the command.
 
-use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::thread;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use http::{Method, StatusCode};
 use nix::sys::signal::{SigSet, Signal as NixSignal};
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, getppid, kill_process,
-    set_child_subreaper, waitid,
-};
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_child_subreaper};
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
@@ -30,10 +22,10 @@ use super::acquire::{Holding, acquire};
 use super::alarm::{Alarm, wait_until};
 use super::ending::{Action, Ending, Reason, Rules};
 use super::exit_code;
-use super::front::next_ended;
 use super::hold::{Event, Hold, Lease};
 use super::link::{Link, Message};
-use super::{Args, Failure, LAUNCH, LOST_FILE, OWN_BINARY, ends_a_process, is_in_terminal, tree};
+use super::lost_file::LostFile;
+use super::{Args, Failure, children, command, ends_a_process, is_in_terminal, tree};
 use crate::cli::serve::block_on;
 use crate::clock::{Clock as _, SystemClock};
 use crate::protocol::time::Moment;
@@ -42,8 +34,6 @@ use crate::protocol::time::Moment;
 const KILL_AGAIN: Duration = Duration::from_millis(10);
 /// The release must not delay the end for long: closing the connection releases, too.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
-/// How long SIGTERM waits for the loss file.
-const LOSS_FILE_LIMIT: Duration = Duration::from_millis(100);
 /// How many processes are reaped before anything else is done.
 const REAPED_AT_ONCE: usize = 100;
 /// The longest default of `--grace`.
@@ -63,22 +53,17 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     };
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
     let front = getppid();
+    let lost_file = LostFile::of_first_process()?;
     let log = args.log.start_in_background()?;
-    let done = block_on(async { Ok(keep(args, link, stdin.into(), Alarm::of(backstop)).await) });
+    let done = block_on(async {
+        Ok(keep(args, link, stdin.into(), Alarm::of(backstop), &lost_file).await)
+    });
     // What is left to log is written, for a moment at most.
     drop(log);
     if getppid() != front {
-        remove_directory();
+        lost_file.remove_directory();
     }
     done?
-}
-
-/// Removes the directory of the loss file in place of a first process that was killed.
-fn remove_directory() {
-    let file = std::env::var_os(LOST_FILE).map(PathBuf::from);
-    if let Some(directory) = file.as_deref().and_then(Path::parent) {
-        let _removed = fs::remove_dir_all(directory);
-    }
 }
 
 /// The first process forwards signals, and the terminal's are not for this one. The mask is inherited
@@ -91,7 +76,13 @@ fn block_signals() -> nix::Result<()> {
     set.thread_set_mask()
 }
 
-async fn keep(args: &Args, link: Link, stdin: Stdio, backstop: Alarm) -> Result<u8, Failure> {
+async fn keep(
+    args: &Args,
+    link: Link,
+    stdin: Stdio,
+    backstop: Alarm,
+    lost_file: &LostFile,
+) -> Result<u8, Failure> {
     let link = registered(link).context("no link to the first process")?;
     let children = signal(SignalKind::child()).context("signals cannot be handled")?;
     let alarm = registered(Alarm::new().context("no timer")?).context("no timer")?;
@@ -116,7 +107,7 @@ async fn keep(args: &Args, link: Link, stdin: Stdio, backstop: Alarm) -> Result<
     let connection = connection.context("the connection cannot be shared")?;
     tell(&link, &Message::Connection(connection));
     tell(&link, &Message::Started);
-    let command = spawn(args, &lease, stdin).inspect_err(|_not_started| {
+    let command = command::start(args, &lease, stdin).inspect_err(|_not_started| {
         tell(&link, &Message::Done(exit_code::UNAVAILABLE));
     });
     let command = command.context("cannot start a process")?;
@@ -129,7 +120,7 @@ async fn keep(args: &Args, link: Link, stdin: Stdio, backstop: Alarm) -> Result<
         group: (!is_in_terminal()).then_some(command),
         ending,
         hold: Some(hold),
-        lost_file: std::env::var_os(LOST_FILE).map(PathBuf::from),
+        lost_file,
         has_front: true,
         is_asked_to_end: false,
         kill_rounds: None,
@@ -161,29 +152,15 @@ fn grace(asked: Option<Duration>, validity: Duration) -> Duration {
     asked.min(most)
 }
 
-/// Starts the command, in a group of its own; in a terminal in the group of the first process, so
-/// that the terminal and the shell treat both as one job.
-fn spawn(args: &Args, lease: &Lease, stdin: Stdio) -> anyhow::Result<Pid> {
-    let group = if is_in_terminal() {
-        getpgid(getppid())?.as_raw_nonzero().get()
-    } else {
-        0
-    };
-    let child = Command::new(OWN_BINARY)
-        .arg0("leasehold")
-        .args([LAUNCH, &getpid().to_string(), "--"])
-        .args(&args.command)
-        .env("LEASEHOLD_TOKEN", lease.token.to_string())
-        .env("LEASEHOLD_LEASE_ID", &lease.id)
-        .env("LEASEHOLD_RESOURCE", args.lock.as_str())
-        .env("LEASEHOLD_URL", args.url.to_string())
-        .stdin(stdin)
-        .process_group(group)
-        .spawn()?;
-    Ok(Pid::from_child(&child))
+/// The children of this process, after some were reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Children {
+    None,
+    Running,
+    MoreToReap,
 }
 
-struct Keeper {
+struct Keeper<'a> {
     link: AsyncFd<Link>,
     /// The first process kills the command if this timer fires.
     backstop: Alarm,
@@ -194,7 +171,7 @@ struct Keeper {
     group: Option<Pid>,
     ending: Ending,
     hold: Option<Hold>,
-    lost_file: Option<PathBuf>,
+    lost_file: &'a LostFile,
     has_front: bool,
     /// Whether a signal asked the command to end.
     is_asked_to_end: bool,
@@ -203,19 +180,23 @@ struct Keeper {
     ended: Option<ExitStatus>,
 }
 
-impl Keeper {
+impl Keeper<'_> {
     /// Runs until the command and everything that it started have ended. Returns the exit code.
     async fn until_ended(&mut self) -> anyhow::Result<u8> {
         loop {
-            let has_children = self.reap()?;
-            if let Some(status) = self.ended.filter(|_| !has_children) {
+            let children = self.reap()?;
+            if let Some(status) = self.ended.filter(|_| children == Children::None) {
                 self.kill_rounds = None;
                 return Ok(self.exit_code(status));
             }
             while let Some(action) = self.ending.due(SystemClock.now()) {
                 self.act(action)?;
             }
-            self.wait(self.ending.next()).await?;
+            let until = match children {
+                Children::MoreToReap => Some(SystemClock.now()),
+                Children::None | Children::Running => self.ending.next(),
+            };
+            self.wait(until).await?;
         }
     }
 
@@ -262,23 +243,25 @@ impl Keeper {
         Ok(())
     }
 
-    /// Reaps children. Returns whether one is left.
-    fn reap(&mut self) -> anyhow::Result<bool> {
+    /// Reaps children.
+    fn reap(&mut self) -> anyhow::Result<Children> {
         // Bounded: a program can create processes faster than they are reaped.
         for _ in 0..REAPED_AT_ONCE {
-            match next_ended()? {
+            match children::next_ended()? {
                 Some((pid, status)) if pid == self.command => {
-                    self.ended = Some(ExitStatus::from_raw(status));
+                    self.ended = Some(status);
                 }
                 Some(_) => {}
-                None => break,
+                None if !children::has_any() => return Ok(Children::None),
+                None => {
+                    if self.ended.is_some() {
+                        self.ending.leave_behind(SystemClock.now());
+                    }
+                    return Ok(Children::Running);
+                }
             }
         }
-        let has_children = has_children();
-        if self.ended.is_some() && has_children {
-            self.ending.leave_behind(SystemClock.now());
-        }
-        Ok(has_children)
+        Ok(Children::MoreToReap)
     }
 
     fn forward(&mut self, signal: i32) {
@@ -315,7 +298,7 @@ impl Keeper {
             }
             Action::Report => {
                 tracing::error!("lease lost; command continues");
-                self.report_loss(&Reason::Deadline.to_string());
+                self.lost_file.create(&Reason::Deadline.to_string());
             }
         }
         Ok(())
@@ -323,7 +306,7 @@ impl Keeper {
 
     fn report_if_lost(&self, reason: Reason) {
         if matches!(reason, Reason::Lost | Reason::Deadline) {
-            self.report_loss(&reason.to_string());
+            self.lost_file.create(&reason.to_string());
         }
     }
 
@@ -345,7 +328,7 @@ impl Keeper {
             }
             Ok(Some(Event::Lost(why))) => {
                 tracing::error!(reason = why.reason, detail = why.detail, "lease lost");
-                self.report_loss(&why.reason);
+                self.lost_file.create(&why.reason);
                 self.ending.lose(SystemClock.now());
                 self.hold = None;
             }
@@ -353,7 +336,7 @@ impl Keeper {
             // So a stream ends whose lease was released by a call.
             Ok(None) => {
                 tracing::error!(reason = "released", "lease lost");
-                self.report_loss("released");
+                self.lost_file.create("released");
                 self.ending.lose(SystemClock.now());
                 self.hold = None;
             }
@@ -368,27 +351,6 @@ impl Keeper {
             }
         }
         Ok(())
-    }
-
-    /// Creates the file that scripts check. Another thread does: a slow disk must not delay SIGKILL.
-    fn report_loss(&self, reason: &str) {
-        let Some(path) = self.lost_file.clone() else {
-            return;
-        };
-        let text = format!("{reason}\n");
-        let (written, is_written) = mpsc::channel();
-        let writes = thread::Builder::new().spawn(move || {
-            if let Err(error) = fs::write(&path, text) {
-                tracing::error!(%error, file = %path.display(), "loss file not written");
-            }
-            // The receiver may not have waited for it.
-            let _late = written.send(());
-        });
-        match writes {
-            // A handler of SIGTERM finds the file, unless the disk is slow.
-            Ok(_) => drop(is_written.recv_timeout(LOSS_FILE_LIMIT)),
-            Err(error) => tracing::error!(%error, "loss file not written"),
-        }
     }
 
     /// Releases the lock. Closing the connection would do so, too, and could not be confirmed.
@@ -427,7 +389,7 @@ impl Keeper {
         match self.ending.reason() {
             Some(Reason::Lost | Reason::Deadline | Reason::Orphaned) => exit_code::LOST,
             Some(Reason::MaxRun) => exit_code::TIMED_OUT,
-            Some(Reason::LeftBehind) | None => code_of(status),
+            Some(Reason::LeftBehind) | None => command::exit_code_of(status),
         }
     }
 }
@@ -444,18 +406,6 @@ async fn next_round(rounds: &mut Option<Interval>) {
         }
         None => std::future::pending().await,
     }
-}
-
-/// Returns whether this process has a child, running or not. Orphans of the command are its children.
-fn has_children() -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(WaitId::All, options).is_ok()
-}
-
-/// Returns the exit code for a process, as shells do.
-fn code_of(status: ExitStatus) -> u8 {
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.unwrap_or_else(|| exit_code::of_signal(status.signal().unwrap_or_default()))
 }
 
 async fn next_event(hold: &mut Option<Hold>) -> anyhow::Result<Option<Event>> {

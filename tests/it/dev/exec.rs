@@ -1,10 +1,11 @@
 //! `leasehold exec` beside `leasehold dev`: exit codes, signals, leftovers, and what is left of the
 //! command when one of its two processes is killed or stopped.
 
+mod processes;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -254,24 +255,6 @@ async fn held_lock_is_answered_by_if_held() {
 }
 
 #[tokio::test]
-async fn processes_left_behind_end_before_the_release() {
-    let server = Server::start().await;
-    // The kernel cuts the name of the process inside of the last letter.
-    let name = server.folder.path().join("aaaaaaaaaaaaaaé");
-    fs::write(&name, "#!/bin/sh\necho $$ >named; sleep 1000; exit 1\n").unwrap();
-    fs::set_permissions(&name, fs::Permissions::from_mode(0o755)).unwrap();
-    let script = r"setsid ./aaaaaaaaaaaaaaé & sleep 1000 & echo $! >child; setsid sh -c 'echo $$ >other; exec sleep 1000' &
-        while [ ! -s other ] || [ ! -s named ]; do sleep 0.05; done; exit 5";
-    let exec = server.spawn(&[], script);
-    let mut left = Vec::new();
-    for file in ["child", "other", "named"] {
-        left.push(exec.pid(file).await);
-    }
-    assert_eq!(exec.ended(), Some(5));
-    assert!(left.iter().all(|pid| !runs(*pid)), "{left:?}");
-}
-
-#[tokio::test]
 async fn long_command_is_ended_by_max_run() {
     let server = Server::start().await;
     let (ended, said) = server.run(&["--max-run=500ms"], DEAF);
@@ -314,30 +297,6 @@ async fn lease_that_the_command_releases_is_lost() {
     let (ended, said) = server.run(&["--on-lost=kill"], &script);
     assert_eq!(ended, Some(201), "{said}");
     assert!(said.contains("lease lost"), "{said}");
-}
-
-#[tokio::test]
-async fn child_of_the_shell_before_exec_is_left_alone() {
-    let server = Server::start().await;
-    let exec = server.exec(&[], "exit 4");
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", r#"sleep 1000 & echo $! >other; exec "$0" "$@""#])
-        .arg(exec.get_program())
-        .args(exec.get_args())
-        .envs(
-            exec.get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
-        .current_dir(server.folder.path());
-    let mut running = Exec {
-        process: shell.spawn().unwrap(),
-        folder: server.folder.path().to_owned(),
-    };
-    let other = running.pid("other").await;
-    assert_eq!(running.process.wait().unwrap().code(), Some(4));
-    assert!(runs(other));
-    kill_process(other, Signal::KILL).unwrap();
 }
 
 #[tokio::test]
@@ -400,70 +359,6 @@ async fn interrupt_in_a_terminal_ends_the_wait() {
     });
     assert_eq!(ended.await.code(), Some(130));
     assert!(!server.folder.path().join("ran").exists());
-}
-
-#[tokio::test]
-async fn killed_exec_leaves_no_process_and_no_lock() {
-    let server = Server::start().await;
-    for who in ["front", "keeper"] {
-        let exec = server.spawn(&[], &format!("setsid sleep 1000 & echo $! >child; {DEAF}"));
-        let command = [exec.pid("child").await, exec.pid("pid").await];
-        let keeper = exec.keeper().await;
-        let killed = if who == "front" { exec.front() } else { keeper };
-        kill_process(killed, Signal::KILL).unwrap();
-        // It gets the lock once no process is left.
-        assert_eq!(server.run(&[], "true").0, Some(0));
-        assert!(command.iter().all(|pid| !runs(*pid)), "{who}: {command:?}");
-        assert_eq!(exec.ended(), (who == "keeper").then_some(201), "{who}");
-        for file in ["pid", "child"] {
-            fs::remove_file(server.folder.path().join(file)).unwrap();
-        }
-        eventually(async || (!runs(keeper)).then_some(())).await;
-    }
-    server.must_be_tidy();
-}
-
-#[tokio::test]
-async fn command_dies_with_both_processes_of_exec() {
-    let server = Server::start().await;
-    let exec = server.spawn(&[], DEAF);
-    let command = exec.pid("pid").await;
-    let keeper = exec.keeper().await;
-    // Neither can act: only the kernel does.
-    for pid in [exec.front(), keeper] {
-        kill_process(pid, Signal::STOP).unwrap();
-    }
-    for pid in [keeper, exec.front()] {
-        kill_process(pid, Signal::KILL).unwrap();
-    }
-    eventually(async || (!runs(command)).then_some(())).await;
-    assert_eq!(exec.ended(), None);
-}
-
-#[tokio::test]
-async fn front_acts_for_a_keeper_that_stands_still() {
-    let server = Server::start().await;
-    let exec = server.spawn(&[], DEAF);
-    let command = exec.pid("pid").await;
-    kill_process(exec.keeper().await, Signal::STOP).unwrap();
-    assert_eq!(exec.ended(), Some(201));
-    assert!(!runs(command));
-    assert_eq!(server.run(&[], "true").0, Some(0));
-}
-
-#[tokio::test]
-async fn stopped_front_keeps_command_and_lock() {
-    let server = Server::start().await;
-    let exec = server.spawn(&[], UNTIL_END);
-    exec.pid("pid").await;
-    kill_process(exec.front(), Signal::STOP).unwrap();
-    // Longer than the session TTL of 3 s: without renewals this would get the lock.
-    let (ended, said) = server.run(&["--wait-timeout=5s"], "true");
-    assert_eq!(ended, Some(200), "{said}");
-    fs::write(server.folder.path().join("end"), "").unwrap();
-    assert_eq!(server.run(&[], "true").0, Some(0));
-    kill_process(exec.front(), Signal::CONT).unwrap();
-    assert_eq!(exec.ended(), Some(0));
 }
 
 #[tokio::test]
