@@ -57,7 +57,7 @@ pub(super) struct Args {
     lock: Resource,
     /// The URL of the sidecar, or of `leasehold dev`: `http://HOST:PORT`, or `unix:///PATH`.
     #[arg(long, env = "LEASEHOLD_URL", value_name = "URL", value_parser = Server::parse)]
-    url: Server,
+    url: Option<Server>,
     /// The holder's name, informational; default: the pod's name.
     #[arg(long, value_name = "TEXT", value_parser = owner)]
     owner: Option<String>,
@@ -124,7 +124,7 @@ impl From<anyhow::Error> for Failure {
 
 /// Runs as the process that the user started.
 pub(super) fn run(args: &Args) -> ExitCode {
-    if let Err(failure) = args.check() {
+    if let Err(failure) = args.check().and_then(|()| args.url().map(drop)) {
         return report(&failure);
     }
     front::run().map_or_else(|error| report(&error.into()), ExitCode::from)
@@ -141,6 +141,15 @@ fn report(failure: &Failure) -> ExitCode {
 }
 
 impl Args {
+    /// Returns the server.
+    fn url(&self) -> Result<&Server, Failure> {
+        self.url.as_ref().ok_or_else(|| {
+            Failure::usage(
+                "no server: set LEASEHOLD_URL, as in injected pods, or give --url".into(),
+            )
+        })
+    }
+
     /// Checks the combination of the flags.
     fn check(&self) -> Result<(), Failure> {
         let is_empty = self

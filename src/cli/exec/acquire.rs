@@ -9,6 +9,7 @@ use super::hold::{Event, Hold, Holder, Lease, Problem, Request};
 use super::keeper::receive;
 use super::link::{Link, Message};
 use super::{Args, Failure, IfHeld, ends_a_process, exit_code};
+use crate::cli::client::Server;
 use crate::clock::{Clock as _, SystemClock};
 
 /// For how long a sidecar that does not answer, or cannot serve yet, is asked again.
@@ -38,6 +39,7 @@ struct Progress {
 /// Acquires the lock. Returns an exit code if it is not acquired, and that is not an error.
 pub(super) async fn acquire(
     args: &Args,
+    url: &Server,
     link: &AsyncFd<Link>,
 ) -> Result<Result<Holding, u8>, Failure> {
     let mut progress = Progress::default();
@@ -45,12 +47,12 @@ pub(super) async fn acquire(
     let acquired = tokio::select! {
         biased;
         code = until_asked_to_end(link) => return Ok(Err(code?)),
-        acquired = timeout(limit, retry(args, &mut progress)) => acquired,
+        acquired = timeout(limit, retry(args, url, &mut progress)) => acquired,
     };
     match (acquired, progress.error) {
         (Ok(acquired), _) => Ok(acquired?.map_err(|held| answer_held(args, held.holder.as_ref()))),
         (Err(_elapsed), error) if !progress.waits => Err(error
-            .unwrap_or_else(|| anyhow::anyhow!("no answer from the sidecar at {}", args.url))
+            .unwrap_or_else(|| anyhow::anyhow!(no_answer(url)))
             .into()),
         (Err(_elapsed), _) => {
             tracing::error!(resource = %args.lock, "wait timeout; command not run");
@@ -72,18 +74,22 @@ fn answer_held(args: &Args, holder: Option<&Holder>) -> u8 {
 }
 
 /// Tries until the lock is acquired or held, or the sidecar has been unavailable for long.
-async fn retry(args: &Args, progress: &mut Progress) -> Result<Result<Holding, Problem>, Failure> {
+async fn retry(
+    args: &Args,
+    url: &Server,
+    progress: &mut Progress,
+) -> Result<Result<Holding, Problem>, Failure> {
     let mut failing_since = SystemClock.now();
     loop {
         progress.waits = false;
-        let error = match try_once(args, progress).await {
+        let error = match try_once(args, url, progress).await {
             Ok(Ok(holding)) => return Ok(Ok(holding)),
             Ok(Err(problem)) if problem.is_held() => return Ok(Err(problem)),
             Ok(Err(problem)) if !problem.is_transient() => {
                 return Err(anyhow::anyhow!(problem.detail).into());
             }
             Ok(Err(problem)) => anyhow::anyhow!(problem.detail),
-            Err(error) => error.context(format!("no answer from the sidecar at {}", args.url)),
+            Err(error) => error.context(no_answer(url)),
         };
         let now = SystemClock.now();
         if progress.waits {
@@ -101,6 +107,7 @@ async fn retry(args: &Args, progress: &mut Progress) -> Result<Result<Holding, P
 
 async fn try_once(
     args: &Args,
+    url: &Server,
     progress: &mut Progress,
 ) -> anyhow::Result<Result<Holding, Problem>> {
     let program = args.command.first().map(std::path::Path::new);
@@ -113,7 +120,7 @@ async fn try_once(
         command: &name.to_string_lossy(),
         wait_seconds: (args.if_held != IfHeld::Wait).then_some(0),
     };
-    let opened = timeout(SILENCE_MAX, Hold::open(&args.url, &request)).await;
+    let opened = timeout(SILENCE_MAX, Hold::open(url, &request)).await;
     let mut hold = match opened?? {
         Ok(hold) => hold,
         Err(problem) => return Ok(Err(problem)),
@@ -148,6 +155,10 @@ fn report_waiting(args: &Args, holder: Option<&Holder>, queue_length: u64) {
         resource = %args.lock, ownerId = owner, heldSince = since, queueLength = queue_length,
         "waiting"
     );
+}
+
+fn no_answer(url: &Server) -> String {
+    format!("no answer from the sidecar at {url} (start it, or correct LEASEHOLD_URL)")
 }
 
 /// Waits for a signal that asks this command to end, or for the end of the first process.

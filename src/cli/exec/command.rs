@@ -7,10 +7,11 @@ use rustix::process::{Pid, getpgid, getpid, getppid};
 
 use super::hold::Lease;
 use super::{Args, LAUNCH, OWN_BINARY, exit_code, is_in_terminal};
+use crate::cli::client::Server;
 
 /// Starts the command, in a group of its own; in a terminal in the group of the first process, so
 /// that the terminal and the shell treat both as one job.
-pub(super) fn start(args: &Args, lease: &Lease, stdin: Stdio) -> anyhow::Result<Pid> {
+pub(super) fn start(args: &Args, url: &Server, lease: &Lease, stdin: Stdio) -> anyhow::Result<Pid> {
     let group = if is_in_terminal() {
         getpgid(getppid())?.as_raw_nonzero().get()
     } else {
@@ -23,7 +24,7 @@ pub(super) fn start(args: &Args, lease: &Lease, stdin: Stdio) -> anyhow::Result<
         .env("LEASEHOLD_TOKEN", lease.token.to_string())
         .env("LEASEHOLD_LEASE_ID", &lease.id)
         .env("LEASEHOLD_RESOURCE", args.lock.as_str())
-        .env("LEASEHOLD_URL", args.url.to_string())
+        .env("LEASEHOLD_URL", url.to_string())
         .stdin(stdin)
         .process_group(group)
         .spawn()?;

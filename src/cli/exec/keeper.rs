@@ -26,6 +26,7 @@ use super::hold::{Event, Hold, Lease};
 use super::link::{Link, Message};
 use super::lost_file::LostFile;
 use super::{Args, Failure, children, command, ends_a_process, is_in_terminal, tree};
+use crate::cli::client::Server;
 use crate::cli::serve::block_on;
 use crate::clock::{Clock as _, SystemClock};
 use crate::protocol::time::Moment;
@@ -86,8 +87,9 @@ async fn keep(
     let link = registered(link).context("no link to the first process")?;
     let children = signal(SignalKind::child()).context("signals cannot be handled")?;
     let alarm = registered(Alarm::new().context("no timer")?).context("no timer")?;
-    tracing::info!(resource = %args.lock, sidecar = %args.url, "using a sidecar");
-    let Holding { hold, lease } = match acquire(args, &link).await? {
+    let url = args.url()?;
+    tracing::info!(resource = %args.lock, sidecar = %url, "using a sidecar");
+    let Holding { hold, lease } = match acquire(args, url, &link).await? {
         Ok(holding) => holding,
         Err(code) => return Ok(code),
     };
@@ -107,7 +109,7 @@ async fn keep(
     let connection = connection.context("the connection cannot be shared")?;
     tell(&link, &Message::Connection(connection));
     tell(&link, &Message::Started);
-    let command = command::start(args, &lease, stdin).inspect_err(|_not_started| {
+    let command = command::start(args, url, &lease, stdin).inspect_err(|_not_started| {
         tell(&link, &Message::Done(exit_code::UNAVAILABLE));
     });
     let command = command.context("cannot start a process")?;
@@ -125,14 +127,16 @@ async fn keep(
         is_asked_to_end: false,
         kill_rounds: None,
         ended: None,
+        is_done: false,
     };
     let code = keeper.until_ended().await?;
     // From here on no process is to be killed, and the exit code stays.
+    keeper.is_done = true;
     keeper.backstop.set(None).context("no timer")?;
     tell(&keeper.link, &Message::Done(code));
     let least = args.at_least_for.map(|least| started.after(least));
     keeper.hold_until(least).await?;
-    keeper.release(args, &lease).await;
+    keeper.release(url, &lease).await;
     Ok(code)
 }
 
@@ -178,6 +182,8 @@ struct Keeper<'a> {
     /// The rounds of SIGKILL for all that is left, once they have begun.
     kill_rounds: Option<Interval>,
     ended: Option<ExitStatus>,
+    /// Whether nothing of the command is left.
+    is_done: bool,
 }
 
 impl Keeper<'_> {
@@ -314,7 +320,9 @@ impl Keeper<'_> {
         match event {
             Ok(Some(Event::Valid(deadline))) => {
                 self.ending.extend(deadline);
-                self.backstop.set(self.ending.backstop())?;
+                if !self.is_done {
+                    self.backstop.set(self.ending.backstop())?;
+                }
             }
             Ok(Some(Event::AtRisk)) => {
                 tracing::warn!("session not renewed; lease at risk");
@@ -354,16 +362,12 @@ impl Keeper<'_> {
     }
 
     /// Releases the lock. Closing the connection would do so, too, and could not be confirmed.
-    async fn release(&mut self, args: &Args, lease: &Lease) {
+    async fn release(&mut self, url: &Server, lease: &Lease) {
         if self.hold.take().is_none() {
             return;
         }
         let path = format!("/v1/locks/{}", lease.id);
-        match args
-            .url
-            .exchange(Method::DELETE, &path, RELEASE_LIMIT)
-            .await
-        {
+        match url.exchange(Method::DELETE, &path, RELEASE_LIMIT).await {
             Ok(answer) if answer.status == StatusCode::NO_CONTENT => {
                 tracing::info!(leaseId = lease.id, "lock released");
             }
