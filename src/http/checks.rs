@@ -1,6 +1,7 @@
 //! Validates the fields of requests. Every refusal names the field, its bound and what to do.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::Number;
@@ -17,10 +18,10 @@ use crate::protocol::token::Token;
 
 const TTL_MAX_SECONDS: u64 = 86_400;
 const WAIT_MAX_SECONDS: u64 = 240;
-const HOLD_WAIT_MAX_SECONDS: u64 = 604_800;
 const KEEP_MAX_SECONDS: u64 = 3_600;
-const MAX_HOLD_DEFAULT_SECONDS: u64 = 86_400;
-const MAX_HOLD_MAX_SECONDS: u64 = 604_800;
+const MAX_HOLD_DEFAULT: Duration = Duration::from_secs(86_400);
+/// For how long a hold waits, and for how long it holds, at most.
+const HOLD_MAX_SECONDS: u64 = 604_800;
 const REQUEST_ID_MAX_BYTES: usize = 128;
 const LIST_LIMIT_DEFAULT: u32 = 100;
 const LIST_LIMIT_MAX: u32 = 500;
@@ -123,53 +124,49 @@ pub(super) fn ttl(seconds: &Number) -> Result<Duration, Problem> {
 
 /// Returns how long to wait in the queue; default: 0.
 fn wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
-    let Some(seconds) = seconds else {
-        return Ok(Duration::ZERO);
-    };
-    match whole(seconds) {
-        Some(whole @ 0..=WAIT_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
-        _ => Err(invalid(format!(
-            "waitSeconds is {seconds}; send a whole number of seconds from 0 to \
-             {WAIT_MAX_SECONDS}, and send the request again to wait longer"
-        ))),
-    }
+    let advice = "and send the request again to wait longer";
+    seconds.map_or(Ok(Duration::ZERO), |seconds| {
+        duration("waitSeconds", seconds, 0..=WAIT_MAX_SECONDS, advice)
+    })
 }
 
 /// Returns how long a hold waits in the queue; default: without a limit.
 fn hold_wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
-    let Some(seconds) = seconds else {
-        return Ok(Duration::MAX);
-    };
-    match whole(seconds) {
-        Some(whole @ 0..=HOLD_WAIT_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
-        _ => Err(invalid(format!(
-            "waitSeconds is {seconds}; send a whole number of seconds from 0 to \
-             {HOLD_WAIT_MAX_SECONDS}, or omit it to wait without a limit"
-        ))),
-    }
+    let advice = "or omit it to wait without a limit";
+    seconds.map_or(Ok(Duration::MAX), |seconds| {
+        duration("waitSeconds", seconds, 0..=HOLD_MAX_SECONDS, advice)
+    })
 }
 
+/// Returns how long a connection holds the lock at most; default: a day.
 fn max_hold(seconds: Option<&Number>) -> Result<Duration, Problem> {
-    let seconds = seconds.map_or(Some(MAX_HOLD_DEFAULT_SECONDS), whole);
-    match seconds {
-        Some(whole @ 1..=MAX_HOLD_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
-        _ => Err(invalid(format!(
-            "maxHoldSeconds must be a whole number of seconds from 1 to {MAX_HOLD_MAX_SECONDS}; \
-             default: {MAX_HOLD_DEFAULT_SECONDS}"
-        ))),
-    }
+    let advice = "after which the lease ends in any case";
+    seconds.map_or(Ok(MAX_HOLD_DEFAULT), |seconds| {
+        duration("maxHoldSeconds", seconds, 1..=HOLD_MAX_SECONDS, advice)
+    })
 }
 
 /// Returns how long to keep the grant after the lease; default: 0.
 fn keep(seconds: Option<&Number>) -> Result<Duration, Problem> {
-    let Some(seconds) = seconds else {
-        return Ok(Duration::ZERO);
-    };
-    match whole(seconds) {
-        Some(whole @ 0..=KEEP_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
-        _ => Err(invalid(format!(
-            "keepSeconds is {seconds}; send a whole number of seconds from 0 to \
-             {KEEP_MAX_SECONDS}, for which the pod keeps the lock after its release"
+    let advice = "for which the pod keeps the lock after its release";
+    seconds.map_or(Ok(Duration::ZERO), |seconds| {
+        duration("keepSeconds", seconds, 0..=KEEP_MAX_SECONDS, advice)
+    })
+}
+
+/// Returns a number of seconds within its bounds.
+fn duration(
+    field: &str,
+    seconds: &Number,
+    bounds: RangeInclusive<u64>,
+    advice: &str,
+) -> Result<Duration, Problem> {
+    match whole(seconds).filter(|whole| bounds.contains(whole)) {
+        Some(whole) => Ok(Duration::from_secs(whole)),
+        None => Err(invalid(format!(
+            "{field} is {seconds}; send a whole number of seconds from {} to {}, {advice}",
+            bounds.start(),
+            bounds.end()
         ))),
     }
 }
