@@ -23,6 +23,10 @@ use super::unix_socket;
 
 /// The maximum size of a response.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
+/// The pause after the first failure: the sidecar is probably starting.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// The longest pause after failures.
+const RETRY_MAX: Duration = Duration::from_secs(3);
 /// The default port of a URL.
 const HTTP_PORT: u16 = 80;
 /// The Host for a server without a name.
@@ -181,6 +185,18 @@ pub(super) async fn read(body: Incoming) -> anyhow::Result<Vec<u8>> {
     Ok(body.context("the answer broke off")?.to_bytes().to_vec())
 }
 
+/// Returns the pause after a number of failures, which is at least 1; `random` is from 0 to 1.
+pub(super) fn retry_pause(failures: u32, random: f64) -> Duration {
+    let bound = FIRST_RETRY * 2_u32.pow(failures.clamp(1, 8) - 1);
+    jittered(bound.min(RETRY_MAX), random)
+}
+
+/// Returns between half and all of a bound. So many pods that start together do not send requests
+/// together.
+pub(super) fn jittered(bound: Duration, random: f64) -> Duration {
+    bound.mul_f64(0.5 + random / 2.0)
+}
+
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -196,6 +212,14 @@ impl fmt::Display for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_are_bounded_and_differ() {
+        assert_eq!(jittered(RETRY_MAX, 0.0), RETRY_MAX / 2);
+        assert_eq!(retry_pause(1, 1.0), FIRST_RETRY);
+        assert!(retry_pause(4, 0.5) > retry_pause(3, 0.5));
+        assert_eq!(retry_pause(u32::MAX, 1.0), RETRY_MAX);
+    }
 
     #[test]
     fn a_server_is_an_address_or_a_socket() {

@@ -64,7 +64,8 @@ pub(super) struct Args {
     /// What to do if the lock is held.
     #[arg(long, value_enum, default_value_t = IfHeld::Wait)]
     if_held: IfHeld,
-    /// How long to wait for the lock at most. Then the exit code is 200. Default: without a limit.
+    /// How long to wait at most. Then the exit code is 200 if the lock is held, and 202 if the server does
+    /// not answer. Default: without a limit for the lock, and 30 s for the server.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     wait_timeout: Option<Duration>,
     /// What to do with the command if its lease is lost.
@@ -160,9 +161,6 @@ impl Args {
             return Err(Failure::usage(
                 "the command is empty; write it after --".into(),
             ));
-        }
-        if self.wait_timeout.is_some() && self.if_held != IfHeld::Wait {
-            return Err(Failure::usage("--wait-timeout needs --if-held wait".into()));
         }
         Ok(())
     }

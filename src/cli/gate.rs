@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use super::client::Server;
+use super::client::{Server, jittered, retry_pause};
 use super::serve::block_on;
 use crate::clock::{Clock as _, SystemClock};
 use crate::protocol::election::ElectionName;
@@ -23,10 +23,6 @@ use evaluate::{GateState, Reason, evaluate};
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// The pause between two successful requests, which the sidecar answers from memory.
 const PAUSE: Duration = Duration::from_millis(400);
-/// The pause after the first failure: the sidecar is probably starting.
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-/// The longest pause after failures.
-const PAUSE_MAX: Duration = Duration::from_secs(3);
 
 /// The flags.
 #[derive(Debug, clap::Args)]
@@ -97,30 +93,10 @@ async fn until_leads(sidecar: &Server, election: &ElectionName) {
             }
             logged = Some(reason);
         }
-        tokio::time::sleep(pause(failures, fastrand::f64())).await;
-    }
-}
-
-/// Returns between half and all of a bound that grows with the failures; `random` is from 0 to 1.
-/// So many pods that start together do not send requests together.
-fn pause(failures: u32, random: f64) -> Duration {
-    let bound = match failures {
-        0 => PAUSE,
-        _ => FIRST_RETRY * 2_u32.pow(failures.min(8) - 1),
-    };
-    bound.min(PAUSE_MAX).mul_f64(0.5 + random / 2.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_are_bounded_and_differ() {
-        assert_eq!(pause(0, 0.0), PAUSE / 2);
-        assert_eq!(pause(0, 1.0), PAUSE);
-        assert_eq!(pause(1, 1.0), FIRST_RETRY);
-        assert!(pause(4, 0.5) > pause(3, 0.5));
-        assert_eq!(pause(u32::MAX, 1.0), PAUSE_MAX);
+        let pause = match failures {
+            0 => jittered(PAUSE, fastrand::f64()),
+            failures => retry_pause(failures, fastrand::f64()),
+        };
+        tokio::time::sleep(pause).await;
     }
 }

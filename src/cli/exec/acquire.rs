@@ -9,16 +9,15 @@ use super::hold::{Event, Hold, Holder, Lease, Problem, Request};
 use super::keeper::receive;
 use super::link::{Link, Message};
 use super::{Args, Failure, IfHeld, ends_a_process, exit_code};
-use crate::cli::client::Server;
+use crate::cli::client::{Server, retry_pause};
 use crate::clock::{Clock as _, SystemClock};
+use crate::protocol::time::SessionTtl;
 
 /// For how long a sidecar that does not answer, or cannot serve yet, is asked again.
 const RETRY_FOR: Duration = Duration::from_secs(30);
-/// The maximum pause between two tries.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long a sidecar may be silent: longer than the proof that a holder has expired, which a try waits
-/// for, and than the pause between two events.
-const SILENCE_MAX: Duration = Duration::from_secs(150);
+/// for (1.05 session TTLs), and than the pause between two events (a third).
+const SILENCE_MAX: Duration = Duration::from_secs(SessionTtl::MAX.as_secs() * 5 / 4);
 
 /// A lock that is held.
 pub(super) struct Holding {
@@ -66,10 +65,16 @@ fn answer_held(args: &Args, holder: Option<&Holder>) -> u8 {
         (&*holder.owner_id, &*holder.pod, &*holder.held_since)
     });
     if args.if_held == IfHeld::Skip {
-        tracing::info!(resource = %args.lock, ownerId = owner, pod, heldSince = since, "lock held; command skipped");
+        tracing::info!(
+            resource = %args.lock, ownerId = owner, pod, heldSince = since,
+            "lock held; command skipped"
+        );
         return 0;
     }
-    tracing::error!(resource = %args.lock, ownerId = owner, pod, heldSince = since, "lock held; command not run");
+    tracing::error!(
+        resource = %args.lock, ownerId = owner, pod, heldSince = since,
+        "lock held; command not run"
+    );
     exit_code::HELD
 }
 
@@ -80,8 +85,8 @@ async fn retry(
     progress: &mut Progress,
 ) -> Result<Result<Holding, Problem>, Failure> {
     let mut failing_since = SystemClock.now();
+    let mut failures = 0;
     loop {
-        progress.waits = false;
         let error = match try_once(args, url, progress).await {
             Ok(Ok(holding)) => return Ok(Ok(holding)),
             Ok(Err(problem)) if problem.is_held() => return Ok(Err(problem)),
@@ -92,16 +97,19 @@ async fn retry(
             Err(error) => error.context(no_answer(url)),
         };
         let now = SystemClock.now();
-        if progress.waits {
-            failing_since = now;
+        failures += 1;
+        if std::mem::take(&mut progress.waits) {
+            (failing_since, failures) = (now, 1);
         }
-        progress.waits = false;
         if now.since(failing_since) >= RETRY_FOR {
             return Err(error.into());
         }
-        tracing::warn!(error = format!("{error:#}"), "lock not acquired; retrying");
-        progress.error = Some(error);
-        tokio::time::sleep(RETRY_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        let text = format!("{error:#}");
+        let logged = progress.error.replace(error);
+        if logged.is_none_or(|logged| format!("{logged:#}") != text) {
+            tracing::warn!(error = text, "lock not acquired; retrying");
+        }
+        tokio::time::sleep(retry_pause(failures, fastrand::f64())).await;
     }
 }
 

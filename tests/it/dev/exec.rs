@@ -73,6 +73,13 @@ impl Server {
         }
     }
 
+    /// Starts an exec, and waits until its command runs, which writes its process id to `pid`.
+    async fn running(&self, script: &str) -> Exec {
+        let exec = self.spawn(&[], script);
+        exec.pid("pid").await;
+        exec
+    }
+
     /// Fails if a directory of a loss file is left.
     fn must_be_tidy(&self) {
         let names = fs::read_dir(self.folder.path()).unwrap();
@@ -194,8 +201,7 @@ async fn signals_reach_the_command() {
     let script = r#"for s in TERM INT HUP QUIT USR1 USR2 WINCH; do trap "echo $s >>got" $s; done
         trap 'echo TERM >>got; exit 3' TERM
         echo $$ >pid; while :; do sleep 0.05; done"#;
-    let exec = server.spawn(&[], script);
-    exec.pid("pid").await;
+    let exec = server.running(script).await;
     let got = server.folder.path().join("got");
     let mut expected = String::new();
     for (signal, name) in [
@@ -223,8 +229,7 @@ async fn signals_reach_the_command() {
 #[tokio::test]
 async fn signal_ends_the_wait_for_the_lock() {
     let server = Server::start().await;
-    let holder = server.spawn(&[], DEAF);
-    holder.pid("pid").await;
+    let holder = server.running(DEAF).await;
     let waiter = server.spawn(&[], "echo ran >ran");
     waiter.keeper().await;
     kill_process(waiter.front(), Signal::TERM).unwrap();
@@ -237,8 +242,7 @@ async fn signal_ends_the_wait_for_the_lock() {
 #[tokio::test]
 async fn held_lock_is_answered_by_if_held() {
     let server = Server::start().await;
-    let holder = server.spawn(&[], UNTIL_END);
-    holder.pid("pid").await;
+    let holder = server.running(UNTIL_END).await;
     let flags: [(&[&str], _, _); 3] = [
         (&["--if-held=skip"], 0, "command skipped"),
         (&["--if-held=fail"], 200, "command not run"),
@@ -323,19 +327,21 @@ async fn unread_standard_error_changes_nothing() {
 async fn unreachable_server_is_not_a_held_lock() {
     let server = Server::start().await;
     let closed = "--url=http://127.0.0.1:1";
-    let (ended, said) = server.run(&[closed, "--wait-timeout=300ms"], "true");
-    assert_eq!(ended, Some(202), "{said}");
-    assert!(
-        said.contains("no answer from the sidecar at http://127.0.0.1:1"),
-        "{said}"
-    );
+    for if_held in ["wait", "skip", "fail"] {
+        let flags = [closed, "--wait-timeout=300ms", "--if-held", if_held];
+        let (ended, said) = server.run(&flags, "true");
+        assert_eq!(ended, Some(202), "{if_held}: {said}");
+        let sentence = "no answer from the sidecar at http://127.0.0.1:1";
+        assert!(said.contains(sentence), "{said}");
+        // It is logged once, and it is the error.
+        assert_eq!(said.matches(sentence).count(), 2, "{said}");
+    }
 }
 
 #[tokio::test]
 async fn interrupt_in_a_terminal_ends_the_wait() {
     let server = Server::start().await;
-    let holder = server.spawn(&[], UNTIL_END);
-    holder.pid("pid").await;
+    let _holder = server.running(UNTIL_END).await;
     let waiter = server.exec(&[], "echo ran >ran");
     // `script` gives it a terminal.
     let mut quoted = format!("exec {}", waiter.get_program().display());
@@ -397,17 +403,11 @@ async fn lost_lease_ends_the_command_as_on_lost_says() {
 #[tokio::test]
 async fn wrong_use_is_one_sentence_with_its_code() {
     let server = Server::start().await;
-    let table: [(&[&str], &[&str], _, _); 8] = [
+    let table: [(&[&str], &[&str], _, _); 7] = [
         (&[], &[""], 203, "the command is empty"),
         (&[], &[], 203, "required arguments were not provided"),
         (&["--lock="], &["true"], 203, "--lock"),
         (&["--wait-timeout=soon"], &["true"], 203, "seconds"),
-        (
-            &["--wait-timeout=1", "--if-held=skip"],
-            &["true"],
-            203,
-            "--if-held wait",
-        ),
         (&["--grace=100ms"], &["true"], 203, "at least 500ms"),
         (
             &["--url=https://localhost"],

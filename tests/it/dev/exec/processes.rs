@@ -85,8 +85,7 @@ async fn front_acts_for_a_stopped_keeper() {
 #[tokio::test]
 async fn stopped_front_keeps_command_and_lock() {
     let server = Server::start().await;
-    let exec = server.spawn(&[], UNTIL_END);
-    exec.pid("pid").await;
+    let exec = server.running(UNTIL_END).await;
     kill_process(exec.front(), Signal::STOP).unwrap();
     // Longer than the session TTL of 3 s: without renewals this would get the lock.
     let (ended, said) = server.run(&["--wait-timeout=5s"], "true");
