@@ -228,11 +228,10 @@ impl Keeper<'_> {
         tokio::select! {
             biased;
             done = wait_until(&self.alarm, until) => done?,
-            // Before the ends of children: these may be without end.
             () = next_round(&mut self.kill_rounds), if self.kill_rounds.is_some() => {
                 tree::kill(&[])?;
             }
-            _ = self.children.recv() => {}
+            event = next_event(&mut self.hold), if self.hold.is_some() => self.take(event)?,
             message = receive(&self.link), if self.has_front => match message? {
                 Some(Message::Signal(signal)) => self.forward(signal),
                 Some(Message::TerminalSignal(signal)) => {
@@ -244,7 +243,8 @@ impl Keeper<'_> {
                     self.ending.orphan(SystemClock.now());
                 }
             },
-            event = next_event(&mut self.hold), if self.hold.is_some() => self.take(event)?,
+            // Last, because these may be without end.
+            _ = self.children.recv() => {}
         }
         Ok(())
     }
@@ -284,7 +284,7 @@ impl Keeper<'_> {
         match action {
             Action::Terminate(reason) => {
                 // Before SIGTERM, whose handler may look for it.
-                self.report_if_lost(reason);
+                self.report_deadline(reason);
                 tree::terminate()?;
                 tracing::warn!(%reason, signal = "SIGTERM", "ending the command");
             }
@@ -299,7 +299,7 @@ impl Keeper<'_> {
                     rounds.reset();
                 }
                 self.kill_rounds = Some(rounds);
-                self.report_if_lost(reason);
+                self.report_deadline(reason);
                 tracing::warn!(%reason, signal = "SIGKILL", "ending the command");
             }
             Action::Report => {
@@ -310,8 +310,9 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    fn report_if_lost(&self, reason: Reason) {
-        if matches!(reason, Reason::Lost | Reason::Deadline) {
+    /// Reports that the deadline is near. A loss was reported when the sidecar said so.
+    fn report_deadline(&self, reason: Reason) {
+        if reason == Reason::Deadline {
             self.lost_file.create(&reason.to_string());
         }
     }
@@ -363,7 +364,7 @@ impl Keeper<'_> {
 
     /// Releases the lock. Closing the connection would do so, too, and could not be confirmed.
     async fn release(&mut self, url: &Server, lease: &Lease) {
-        if self.hold.take().is_none() {
+        if self.hold.is_none() {
             return;
         }
         let path = format!("/v1/locks/{}", lease.id);
@@ -386,6 +387,7 @@ impl Keeper<'_> {
                 );
             }
         }
+        self.hold = None;
     }
 
     /// Returns the exit code for the user.
