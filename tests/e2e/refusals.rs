@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::harness::{Cluster, TakeOver, eventually};
-use crate::support::sidecar;
+use crate::harness::{Cluster, Exec, TakeOver, eventually};
+use crate::support::{BINARY, sidecar};
+
+/// The exit code of `leasehold exec` if its command was not run for such a reason.
+const UNAVAILABLE: i32 = 202;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_right_is_named() -> Result<()> {
@@ -17,6 +20,11 @@ async fn a_missing_right_is_named() -> Result<()> {
     let refused = a.acquire("res").await?.problem(403, "forbidden")?;
     let right = "list distributedlocks in leasehold.dev";
     assert_eq!(refused.json["missingRight"], right);
+    let exec = Exec::start(BINARY, &a, &["--lock", "res"], "echo ran now")?;
+    exec.ends_with(UNAVAILABLE).await?;
+    let advice = "bind the pod's ServiceAccount to the ClusterRole leasehold-sidecar";
+    assert!(exec.log().contains(advice), "{}", exec.log());
+    assert!(exec.printed("ran").is_none(), "{}", exec.log());
     assert!(namespace.all("distributedlocks").await?.is_empty());
     assert!(namespace.all("locksessions").await?.is_empty());
     Ok(())
@@ -40,6 +48,13 @@ async fn missing_crds_are_named_with_the_install_command() -> Result<()> {
     let detail = refused.json["detail"].to_string();
     assert!(detail.contains(leasehold::crd::INSTALL_COMMAND), "{detail}");
     assert_eq!(refused.retry_after, None);
+    let exec = Exec::start(BINARY, &a, &["--lock", "res"], "true")?;
+    exec.ends_with(UNAVAILABLE).await?;
+    assert!(
+        exec.log().contains(leasehold::crd::INSTALL_COMMAND),
+        "{}",
+        exec.log()
+    );
     let list = a.list("").await?.problem(503, "not_installed")?;
     assert_eq!(list.retry_after, None);
     Ok(())
