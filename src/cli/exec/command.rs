@@ -3,7 +3,8 @@
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, getpgid, getpid, getppid};
+use nix::unistd::{getpgid, getppid};
+use rustix::process::{Pid, getpid};
 
 use super::hold::Lease;
 use super::{Args, LAUNCH, OWN_BINARY, exit_code, is_in_terminal};
@@ -13,7 +14,7 @@ use crate::cli::client::Server;
 /// that the terminal and the shell treat both as one job.
 pub(super) fn start(args: &Args, url: &Server, lease: &Lease, stdin: Stdio) -> anyhow::Result<Pid> {
     let group = if is_in_terminal() {
-        getpgid(getppid())?.as_raw_nonzero().get()
+        getpgid(Some(getppid()))?.as_raw()
     } else {
         0
     };

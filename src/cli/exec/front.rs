@@ -15,11 +15,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use nix::sys::signal::{SigSet, Signal as NixSignal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::unistd::getsid;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, getpid, getsid, kill_current_process_group, set_child_subreaper,
-};
+use rustix::process::{Pid, Signal, getpid, kill_current_process_group, set_child_subreaper};
 
 use super::alarm::Alarm;
 use super::link::{Link, Message};
@@ -47,7 +46,7 @@ const FORWARDED: [NixSignal; 7] = [
 /// Runs the keeper, and returns its exit code.
 pub(super) fn run() -> anyhow::Result<u8> {
     check_system()?;
-    let is_leader = getsid(None)? == getpid();
+    let is_leader = getsid(None)? == nix::unistd::getpid();
     let signals = block_signals(is_leader).context("signals cannot be handled")?;
     // A shell that executes this program leaves its children to it.
     let others = tree::children().context("/proc cannot be read")?;

@@ -8,16 +8,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 
+// Unlike rustix's, these accept ids of 0: of a parent or a group outside of this PID namespace.
+use nix::unistd::{Pid as RawPid, getpgid, getpgrp, getppid};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, getpgid, getpgrp, getpid, getppid, kill_process, kill_process_group,
-};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 
 /// A process, as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     pid: Pid,
-    group: Option<Pid>,
+    /// 0 if it is outside of this PID namespace.
+    group: i32,
     /// Whether it, or one of its threads, runs.
     runs: bool,
 }
@@ -36,12 +37,11 @@ pub(super) fn kill_group(group: Pid) {
 pub(super) fn kill(spared: &[Pid]) -> io::Result<usize> {
     let found = descendants(spared)?;
     // In a terminal the command is in the group of the front.
-    let ours = [getpgrp()].into_iter().chain(getpgid(getppid()).ok());
-    let ours: BTreeSet<_> = ours.map(Pid::as_raw_nonzero).collect();
-    let groups = found.iter().filter_map(|process| process.group);
-    let groups: BTreeSet<_> = groups.map(Pid::as_raw_nonzero).collect();
-    for group in groups.difference(&ours) {
-        kill_group(Pid::from_raw(group.get()).unwrap_or(getpid()));
+    let ours = [getpgrp()].into_iter().chain(getpgid(Some(getppid())).ok());
+    let ours: BTreeSet<_> = ours.map(RawPid::as_raw).collect();
+    let groups: BTreeSet<_> = found.iter().map(|process| process.group).collect();
+    for group in groups.difference(&ours).copied().filter_map(Pid::from_raw) {
+        kill_group(group);
     }
     Ok(send(&found, Signal::KILL))
 }
@@ -115,7 +115,7 @@ fn parse(pid: Pid, stat: &str) -> Option<(Pid, Process)> {
     let is_zombie = matches!(*fields.first()?, "Z" | "X") && number(17) <= Some(1);
     let process = Process {
         pid,
-        group: number(2).and_then(Pid::from_raw),
+        group: number(2)?,
         runs: !is_zombie,
     };
     Some((Pid::from_raw(number(1)?)?, process))
@@ -130,22 +130,22 @@ mod tests {
         let pid = |pid: i32| Pid::from_raw(pid).unwrap();
         let parsed = |stat: &str| {
             let (parent, process) = parse(pid(7), stat)?;
-            Some((parent, process.group?, process.runs))
+            Some((parent, process.group, process.runs))
         };
         let rest = "0 0 0 0 0 0 0 0 0 0 0 0 0 0";
         let runs = format!("7 (a) b) S 3 5 {rest} 1");
-        assert_eq!(parsed(&runs), Some((pid(3), pid(5), true)));
+        assert_eq!(parsed(&runs), Some((pid(3), 5, true)));
         let zombie = format!("7 (sh) Z 3 5 {rest} 1");
-        assert_eq!(parsed(&zombie), Some((pid(3), pid(5), false)));
+        assert_eq!(parsed(&zombie), Some((pid(3), 5, false)));
         let threads_run = format!("7 (sh) Z 3 5 {rest} 2");
-        assert_eq!(parsed(&threads_run), Some((pid(3), pid(5), true)));
+        assert_eq!(parsed(&threads_run), Some((pid(3), 5, true)));
         assert_eq!(parsed("7 (sh"), None);
     }
 
     #[test]
     fn own_process_is_a_child_of_its_parent() {
         let processes = children_by_parent().unwrap();
-        let siblings = &processes[&getppid().unwrap()];
+        let siblings = &processes[&rustix::process::getppid().unwrap()];
         assert!(siblings.iter().any(|one| one.pid == getpid() && one.runs));
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Signal, geteuid, kill_process};
 
 use super::super::eventually;
 use super::{DEAF, Exec, Server, UNTIL_END, runs};
@@ -112,4 +112,29 @@ async fn processes_left_behind_end_before_the_release() {
     }
     assert_eq!(exec.ended(), Some(5));
     assert!(left.iter().all(|pid| !runs(*pid)), "{left:?}");
+}
+
+#[tokio::test]
+async fn first_process_of_a_namespace_reaps_orphans() {
+    let server = Server::start().await;
+    // An orphan has ended when /proc is read. Its session and process group are outside of the namespace.
+    let script = r#"sh -c "sleep 0.1 & exit 0"; sleep 0.5
+        ! cat /proc/[0-9]*/stat | grep ") Z " && echo $$ >pid && exit 9"#;
+    let exec = server.exec(&[], script);
+    let mut namespace = Command::new("unshare");
+    if !geteuid().is_root() {
+        namespace.args(["--user", "--map-root-user"]);
+    }
+    namespace
+        .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
+        .arg(exec.get_program())
+        .args(exec.get_args())
+        .envs(
+            exec.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .current_dir(server.folder.path());
+    let output = namespace.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(9), "{said}");
 }
