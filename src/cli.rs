@@ -57,6 +57,10 @@ enum Role {
     #[command(hide = true)]
     ExecKeeper(Box<exec::Args>),
     #[cfg(target_os = "linux")]
+    /// The third process of exec, if no sidecar is configured.
+    #[command(hide = true)]
+    ExecAgent(Box<exec::Args>),
+    #[cfg(target_os = "linux")]
     /// The process of exec that becomes the command.
     #[command(hide = true)]
     ExecLaunch(exec::LaunchArgs),
@@ -85,6 +89,8 @@ pub fn run() -> ExitCode {
         Role::Exec(args) => return exec::run(&args),
         #[cfg(target_os = "linux")]
         Role::ExecKeeper(args) => return exec::keep(&args),
+        #[cfg(target_os = "linux")]
+        Role::ExecAgent(args) => return exec::serve(&args),
         #[cfg(target_os = "linux")]
         Role::ExecLaunch(args) => return exec::launch(&args),
         Role::Health(args) => health::run(&or_usage_error(args.servers())),

@@ -3,9 +3,14 @@
 mod kubeconfig;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use kube::{Client, Config};
+
+use crate::agent::{self, Agent, Memory};
+use crate::clock::SystemClock;
+use crate::k8s::{K8sLockStore, K8sSessionStore};
 
 /// Where the kubelet mounts a pod's token, CA and namespace.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -37,6 +42,11 @@ pub(super) struct Cluster {
 }
 
 impl Args {
+    /// Returns whether a flag or its variable was given.
+    pub(super) fn is_given(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some() || self.namespace.is_some()
+    }
+
     /// Reads the configuration and creates the clients. Sends no request yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Cluster> {
         let config = self.config().await?;
@@ -80,6 +90,19 @@ impl Args {
             return Config::incluster().context("cannot use the pod's own ServiceAccount");
         }
         kubeconfig::load(self.kubeconfig.as_deref(), self.context.as_ref()).await
+    }
+}
+
+impl Cluster {
+    /// Returns an agent for the locks of the namespace.
+    pub(super) fn agent(self, config: agent::Config, memory: Option<Memory>) -> Agent {
+        let locks = Arc::new(K8sLockStore::new(self.client, &self.namespace));
+        let sessions = Arc::new(K8sSessionStore::new(self.session_client, &self.namespace));
+        let clock = Arc::new(SystemClock);
+        match memory {
+            Some(memory) => Agent::with_memory(config, locks, sessions, clock, memory),
+            None => Agent::new(config, locks, sessions, clock),
+        }
     }
 }
 

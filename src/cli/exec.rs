@@ -3,7 +3,7 @@
 //! ```text
 //! shell, kubelet, cron ─▶ front ─▶ keeper ─▶ command and what it starts
 //!                           ▲        │
-//!                           └─ link ─┘ ── POST /v1/locks/hold ──▶ sidecar
+//!                           └─ link ─┘ ── POST /v1/locks/hold ──▶ sidecar, or agent ─▶ API server
 //! ```
 //!
 //! Two processes watch each other, so that one that is killed or stopped does not leave the command
@@ -13,6 +13,7 @@
 //! remains: if both are stopped, or the machine, the command continues until they run again.
 
 mod acquire;
+mod agent;
 mod alarm;
 mod children;
 mod command;
@@ -24,6 +25,7 @@ mod keeper;
 mod launch;
 mod link;
 mod lost_file;
+mod third;
 mod tree;
 
 use std::ffi::OsString;
@@ -43,6 +45,10 @@ pub(super) use launch::{Args as LaunchArgs, run as launch};
 const OWN_BINARY: &str = "/proc/self/exe";
 /// The role of the second process.
 pub(super) const KEEPER: &str = "exec-keeper";
+/// The role of the third process, if no sidecar is configured.
+const AGENT: &str = "exec-agent";
+/// The variable with the URL of the sidecar.
+const URL_VARIABLE: &str = "LEASEHOLD_URL";
 /// The role of the process that becomes the command.
 const LAUNCH: &str = "exec-launch";
 
@@ -55,8 +61,9 @@ pub(super) struct Args {
     /// The lock: 1 to 512 bytes of printable text.
     #[arg(long, value_name = "NAME", value_parser = resource)]
     lock: Resource,
-    /// The URL of the sidecar, or of `leasehold dev`: `http://HOST:PORT`, or `unix:///PATH`.
-    #[arg(long, env = "LEASEHOLD_URL", value_name = "URL", value_parser = Server::parse)]
+    /// The URL of the sidecar, or of `leasehold dev`: `http://HOST:PORT`, or `unix:///PATH`. Default: exec
+    /// acquires the lock itself, in the cluster of the kubeconfig or of its pod.
+    #[arg(long, env = URL_VARIABLE, value_name = "URL", value_parser = Server::parse)]
     url: Option<Server>,
     /// The holder's name, informational; default: the pod's name.
     #[arg(long, value_name = "TEXT", value_parser = owner)]
@@ -83,6 +90,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     max_run: Option<Duration>,
     #[command(flatten)]
+    agent: agent::Args,
+    #[command(flatten)]
     log: super::log::Args,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -106,10 +115,10 @@ struct Failure {
 }
 
 impl Failure {
-    fn usage(sentence: String) -> Self {
+    fn usage(error: anyhow::Error) -> Self {
         Self {
             code: exit_code::USAGE,
-            error: anyhow::anyhow!(sentence),
+            error,
         }
     }
 }
@@ -125,15 +134,20 @@ impl From<anyhow::Error> for Failure {
 
 /// Runs as the process that the user started.
 pub(super) fn run(args: &Args) -> ExitCode {
-    if let Err(failure) = args.check().and_then(|()| args.url().map(drop)) {
+    if let Err(failure) = args.check() {
         return report(&failure);
     }
-    front::run().map_or_else(|error| report(&error.into()), ExitCode::from)
+    front::run(args).map_or_else(|error| report(&error.into()), ExitCode::from)
 }
 
 /// Runs as the second process.
 pub(super) fn keep(args: &Args) -> ExitCode {
     keeper::run(args).map_or_else(|failure| report(&failure), ExitCode::from)
+}
+
+/// Runs as the third process.
+pub(super) fn serve(args: &Args) -> ExitCode {
+    agent::run(args).map_or_else(|error| report(&error.into()), |()| ExitCode::SUCCESS)
 }
 
 fn report(failure: &Failure) -> ExitCode {
@@ -142,15 +156,6 @@ fn report(failure: &Failure) -> ExitCode {
 }
 
 impl Args {
-    /// Returns the server.
-    fn url(&self) -> Result<&Server, Failure> {
-        self.url.as_ref().ok_or_else(|| {
-            Failure::usage(
-                "no server: set LEASEHOLD_URL, as in injected pods, or give --url".into(),
-            )
-        })
-    }
-
     /// Checks the combination of the flags.
     fn check(&self) -> Result<(), Failure> {
         let is_empty = self
@@ -158,9 +163,15 @@ impl Args {
             .first()
             .is_none_or(|program| program.is_empty());
         if is_empty {
-            return Err(Failure::usage(
-                "the command is empty; write it after --".into(),
-            ));
+            let error = anyhow::anyhow!("the command is empty; write it after --");
+            return Err(Failure::usage(error));
+        }
+        if self.url.is_some() && self.agent.is_given() {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "a sidecar is configured (LEASEHOLD_URL or --url), which has its own cluster, session TTL \
+                 and token floor; leave out either that or --kubeconfig, --context, --namespace, \
+                 --session-ttl and --token-floor"
+            )));
         }
         Ok(())
     }

@@ -51,6 +51,22 @@ impl Args {
         ))
     }
 
+    /// Like [`Self::start_in_background`], for a process whose user does not know it: of the level `info` only
+    /// the lines of one module.
+    pub(super) fn start_for_part(&self, module: &str) -> anyhow::Result<WorkerGuard> {
+        let log_level = if self.log_level == "info" {
+            format!("warn,{module}=info")
+        } else {
+            self.log_level.clone()
+        };
+        let filter = telemetry::filter(&log_level).context("--log-level")?;
+        Ok(telemetry::init_in_background(
+            self.format(),
+            filter,
+            output::standard_error(),
+        ))
+    }
+
     fn format(&self) -> LogFormat {
         match self.log_format {
             LogFormatFlag::Text => LogFormat::Text,

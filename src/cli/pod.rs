@@ -47,3 +47,50 @@ fn name(text: &str) -> Result<String, String> {
     }
     Err("use 1 to 253 letters, digits, dashes and dots".into())
 }
+
+/// Returns this machine's name as one of a pod, for an agent outside of a pod.
+pub(super) fn host_name() -> String {
+    let name = rustix::system::uname();
+    pod_name_of(name.nodename().to_str().unwrap_or_default())
+}
+
+/// Sessions are named after it, so it must be valid for the name of an object (RFC 1123). Other
+/// characters become dashes.
+fn pod_name_of(host: &str) -> String {
+    let valid = |c: char| {
+        let c = c.to_ascii_lowercase();
+        if c.is_ascii_alphanumeric() || c == '.' {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = host.chars().take(63).map(valid).collect();
+    // No part between two dots may begin or end with a dash, or be empty.
+    let parts = name.split('.').map(|part| part.trim_matches('-'));
+    let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() {
+        return "host".to_owned();
+    }
+    parts.join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pod_name_of;
+
+    #[test]
+    fn host_name_becomes_the_name_of_an_object() {
+        for (host, name) in [
+            ("ci-runner-7", "ci-runner-7"),
+            ("Annas-Laptop.local", "annas-laptop.local"),
+            ("build_host", "build-host"),
+            ("-a-.-b.", "a.b"),
+            ("", "host"),
+            ("...", "host"),
+        ] {
+            assert_eq!(pod_name_of(host), name);
+        }
+        assert_eq!(pod_name_of(&"x".repeat(200)).len(), 63);
+    }
+}

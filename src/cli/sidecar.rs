@@ -4,16 +4,13 @@
 mod args;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context;
 
-use super::cluster::Cluster;
 use super::listen::AdminDefault;
 use super::serve::{Listeners, block_on};
-use crate::agent::{Agent, Config, Memory};
-use crate::clock::{self, SystemClock};
-use crate::k8s::{K8sLockStore, K8sSessionStore};
+use crate::agent::{Config, Memory};
+use crate::clock;
 use crate::state_file::StateFile;
 use crate::{http, shutdown};
 
@@ -38,22 +35,9 @@ async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
         .state_dir
         .as_deref()
         .map(|directory| memory(directory, &cluster.namespace));
-    let agent = agent(config, cluster, memory.transpose()?.flatten());
+    let agent = cluster.agent(config, memory.transpose()?.flatten());
     let router = http::router(agent.clone(), args.flags.http_options());
     listeners.serve(agent, router, &args.flags, signalled).await
-}
-
-fn agent(config: Config, cluster: Cluster, memory: Option<Memory>) -> Agent {
-    let locks = Arc::new(K8sLockStore::new(cluster.client, &cluster.namespace));
-    let sessions = Arc::new(K8sSessionStore::new(
-        cluster.session_client,
-        &cluster.namespace,
-    ));
-    let clock = Arc::new(SystemClock);
-    match memory {
-        Some(memory) => Agent::with_memory(config, locks, sessions, clock, memory),
-        None => Agent::new(config, locks, sessions, clock),
-    }
 }
 
 /// Returns the content of the state directory; `None` while another process uses it.

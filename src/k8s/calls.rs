@@ -165,6 +165,15 @@ impl Calls {
         parse(Call::Create, code, &body)
     }
 
+    /// Creates an object that is a question: it is answered, and not stored.
+    pub(super) async fn review(&self, object: &Value) -> Result<Value, StoreError> {
+        let request = self
+            .requests
+            .create(&PostParams::default(), bytes_of(object)?);
+        let (code, body) = self.send(Call::Read, request).await?;
+        parse(Call::Read, code, &body)
+    }
+
     /// Like [`Self::create`], but reports a namespace that is being deleted or does not exist.
     pub(super) async fn create_in_live_namespace(
         &self,

@@ -7,6 +7,7 @@ use anyhow::Context;
 
 use crate::agent::Config;
 use crate::cli::flags::Flags;
+use crate::cli::pod;
 use crate::protocol::session::PodRef;
 
 /// The flags.
@@ -29,7 +30,7 @@ impl Args {
     pub(in crate::cli) fn agent_config(&self) -> Result<Config, String> {
         self.flags.check()?;
         let pod = PodRef {
-            name: host_name().into(),
+            name: pod::host_name().into(),
             uid: uuid::Uuid::new_v4().to_string().into(),
             node: None,
         };
@@ -51,15 +52,4 @@ impl Args {
             .map(|state| state.join("leasehold"))
             .context("neither XDG_STATE_HOME nor HOME is set; give --data-dir")
     }
-}
-
-/// Returns the machine's name if it is valid for a pod, otherwise `dev`.
-fn host_name() -> String {
-    let name = rustix::system::uname();
-    let name = name.nodename().to_str().unwrap_or_default();
-    let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
-    if (1..=253).contains(&name.len()) && name.bytes().all(is_name_byte) {
-        return name.to_owned();
-    }
-    "dev".to_owned()
 }

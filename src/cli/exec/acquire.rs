@@ -14,7 +14,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::protocol::time::SessionTtl;
 
 /// For how long a sidecar that does not answer, or cannot serve yet, is asked again.
-const RETRY_FOR: Duration = Duration::from_secs(30);
+pub(super) const RETRY_FOR: Duration = Duration::from_secs(30);
 /// How long a sidecar may be silent: longer than the proof that a holder has expired, which a try waits
 /// for (1.05 session TTLs), and than the pause between two events (a third).
 const SILENCE_MAX: Duration = Duration::from_secs(SessionTtl::MAX.as_secs() * 5 / 4);
@@ -40,12 +40,14 @@ pub(super) async fn acquire(
     args: &Args,
     url: &Server,
     link: &AsyncFd<Link>,
+    agent: Option<&AsyncFd<Link>>,
 ) -> Result<Result<Holding, u8>, Failure> {
     let mut progress = Progress::default();
     let limit = args.wait_timeout.unwrap_or(Duration::MAX);
     let acquired = tokio::select! {
         biased;
         code = until_asked_to_end(link) => return Ok(Err(code?)),
+        code = until_failed(agent) => return Ok(Err(code)),
         acquired = timeout(limit, retry(args, url, &mut progress)) => acquired,
     };
     match (acquired, progress.error) {
@@ -167,6 +169,23 @@ fn report_waiting(args: &Args, holder: Option<&Holder>, queue_length: u64) {
 
 fn no_answer(url: &Server) -> String {
     format!("no answer from the sidecar at {url} (start it, or correct LEASEHOLD_URL)")
+}
+
+/// Waits until the agent of this exec reports a failure, which it has printed, or ends.
+async fn until_failed(agent: Option<&AsyncFd<Link>>) -> u8 {
+    let Some(agent) = agent else {
+        return std::future::pending().await;
+    };
+    loop {
+        match receive(agent).await {
+            Ok(Some(Message::Done(code))) => return code,
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => {
+                tracing::error!("agent ended; command not run");
+                return exit_code::UNAVAILABLE;
+            }
+        }
+    }
 }
 
 /// Waits for a signal that asks this command to end, or for the end of the first process.

@@ -23,7 +23,9 @@ use rustix::process::{Pid, Signal, getpid, kill_current_process_group, set_child
 use super::alarm::Alarm;
 use super::link::{Link, Message};
 use super::lost_file::Directory;
-use super::{KEEPER, OWN_BINARY, children, exit_code, is_in_terminal, tree};
+use super::third::AgentProcess;
+use super::{Args, KEEPER, OWN_BINARY, URL_VARIABLE, children, exit_code, is_in_terminal, tree};
+use crate::cli::client::Server;
 use crate::cli::output;
 
 /// The pause between two rounds of SIGKILL.
@@ -44,17 +46,22 @@ const FORWARDED: [NixSignal; 7] = [
 ];
 
 /// Runs the keeper, and returns its exit code.
-pub(super) fn run() -> anyhow::Result<u8> {
+pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
     check_system()?;
     let is_leader = getsid(None)? == nix::unistd::getpid();
     let signals = block_signals(is_leader).context("signals cannot be handled")?;
     // A shell that executes this program leaves its children to it.
-    let others = tree::children().context("/proc cannot be read")?;
+    let mut others = tree::children().context("/proc cannot be read")?;
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
     let directory = Directory::create()?;
     let backstop = Alarm::new().context("no timer")?;
-    let (link, keeper) =
-        start_keeper(&directory, &backstop).context("cannot start the second process")?;
+    let agent = match args.url {
+        Some(_) => None,
+        None => Some(AgentProcess::start(&directory.socket()).context("cannot start the agent")?),
+    };
+    others.extend(agent.as_ref().map(|agent| agent.pid));
+    let (link, keeper) = start_keeper(&directory, &backstop, agent.as_ref())
+        .context("cannot start the second process")?;
     let mut front = Front {
         link,
         keeper,
@@ -66,7 +73,13 @@ pub(super) fn run() -> anyhow::Result<u8> {
         done: None,
         connection: None,
     };
-    front.watch()
+    let code = front.watch();
+    // The connection is closed before the agent ends, which would wait for that.
+    drop(front);
+    if let Some(agent) = agent {
+        agent.end().context("the agent's end cannot be awaited")?;
+    }
+    code
 }
 
 /// Checks what exec needs of the system to find its processes and to notice their ends.
@@ -118,18 +131,27 @@ fn is_ignored(mask: u64, signal: NixSignal) -> bool {
 
 /// Starts the keeper with the same command line, in a process group of its own: the terminal's
 /// signals do not reach it.
-fn start_keeper(directory: &Directory, backstop: &Alarm) -> anyhow::Result<(Link, Pid)> {
+fn start_keeper(
+    directory: &Directory,
+    backstop: &Alarm,
+    agent: Option<&AgentProcess>,
+) -> anyhow::Result<(Link, Pid)> {
     let (link, other) = Link::pair()?;
+    let url = agent.map(|_| Server::Unix(directory.socket()));
     let keeper = Command::new(OWN_BINARY)
         .arg0("leasehold")
         .arg(KEEPER)
         .args(std::env::args_os().skip(2))
         .envs([directory.variable()])
+        .envs(url.map(|url| (URL_VARIABLE, url.to_string())))
         .stdin(Stdio::from(other.into_fd()))
         .process_group(0)
         .spawn()?;
     let stdin = rustix::stdio::stdin().try_clone_to_owned()?;
     link.send(&Message::Stdin(stdin))?;
+    if let Some(agent) = agent {
+        link.send(&Message::Agent(agent.share()?))?;
+    }
     link.send(&Message::Backstop(backstop.share()?))?;
     Ok((link, Pid::from_child(&keeper)))
 }
@@ -137,7 +159,7 @@ fn start_keeper(directory: &Directory, backstop: &Alarm) -> anyhow::Result<(Link
 struct Front {
     link: Link,
     keeper: Pid,
-    /// Children that this process had before.
+    /// Children that are not of the command: those that this process had before, and the agent.
     others: Vec<Pid>,
     signals: SignalFd,
     /// Fires if the keeper is stopped until the deadline is near.
@@ -192,7 +214,10 @@ impl Front {
             Message::Started => self.has_started = true,
             Message::Done(code) => self.done = Some(code),
             Message::Connection(descriptor) => self.connection = Some(descriptor),
-            Message::Stdin(_)
+            // These are for the other processes.
+            Message::Listener(_)
+            | Message::Agent(_)
+            | Message::Stdin(_)
             | Message::Backstop(_)
             | Message::Signal(_)
             | Message::TerminalSignal(_) => {}

@@ -48,17 +48,27 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
         link.wait()
             .context("this role is for `leasehold exec` itself")
     };
-    let (Some(Message::Stdin(stdin)), Some(Message::Backstop(backstop))) = (receive()?, receive()?)
-    else {
-        return Err(anyhow::anyhow!("the first process has ended").into());
+    let (mut stdin, mut agent) = (None, None);
+    let backstop = loop {
+        match receive()? {
+            Some(Message::Stdin(descriptor)) => stdin = Some(descriptor),
+            Some(Message::Agent(descriptor)) => agent = Some(Link::of(descriptor)),
+            Some(Message::Backstop(descriptor)) => break descriptor,
+            _ => return Err(anyhow::anyhow!("the first process has ended").into()),
+        }
+    };
+    let stdin = stdin.context("no standard input for the command")?;
+    let start = Start {
+        link,
+        agent,
+        stdin: stdin.into(),
+        backstop: Alarm::of(backstop),
     };
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
     let front = getppid();
     let lost_file = LostFile::of_first_process()?;
     let log = args.log.start_in_background()?;
-    let done = block_on(async {
-        Ok(keep(args, link, stdin.into(), Alarm::of(backstop), &lost_file).await)
-    });
+    let done = block_on(async { Ok(keep(args, start, &lost_file).await) });
     // What is left to log is written, for a moment at most.
     drop(log);
     if getppid() != front {
@@ -69,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
 
 /// The first process forwards signals, and the terminal's are not for this one. The mask is inherited
 /// from the first process, and replaced as a whole.
-fn block_signals() -> nix::Result<()> {
+pub(super) fn block_signals() -> nix::Result<()> {
     let mut set = SigSet::all();
     for signal in [NixSignal::SIGCHLD, NixSignal::SIGSEGV, NixSignal::SIGBUS] {
         set.remove(signal);
@@ -77,19 +87,30 @@ fn block_signals() -> nix::Result<()> {
     set.thread_set_mask()
 }
 
-async fn keep(
-    args: &Args,
+/// What the first process sends at the start.
+struct Start {
     link: Link,
+    /// The agent of this exec, if it has one.
+    agent: Option<Link>,
     stdin: Stdio,
     backstop: Alarm,
-    lost_file: &LostFile,
-) -> Result<u8, Failure> {
-    let link = registered(link).context("no link to the first process")?;
+}
+
+async fn keep(args: &Args, start: Start, lost_file: &LostFile) -> Result<u8, Failure> {
+    let Start {
+        stdin, backstop, ..
+    } = start;
+    let link = registered(start.link).context("no link to the first process")?;
+    let agent = start.agent.map(registered).transpose();
+    // Until this function returns, the agent continues.
+    let agent = agent.context("no link to the agent")?;
     let children = signal(SignalKind::child()).context("signals cannot be handled")?;
     let alarm = registered(Alarm::new().context("no timer")?).context("no timer")?;
-    let url = args.url()?;
-    tracing::info!(resource = %args.lock, sidecar = %url, "using a sidecar");
-    let Holding { hold, lease } = match acquire(args, url, &link).await? {
+    let url = args.url.as_ref().context("no URL of a sidecar")?;
+    if agent.is_none() {
+        tracing::info!(resource = %args.lock, sidecar = %url, "using a sidecar");
+    }
+    let Holding { hold, lease } = match acquire(args, url, &link, agent.as_ref()).await? {
         Ok(holding) => holding,
         Err(code) => return Ok(code),
     };
@@ -422,7 +443,7 @@ async fn next_event(hold: &mut Option<Hold>) -> anyhow::Result<Option<Event>> {
 }
 
 /// Registers a descriptor with the runtime.
-fn registered<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
+pub(super) fn registered<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
     #[expect(
         deprecated,
         reason = "its replacement is unsafe: the type must not replace its descriptor, and ours do not"

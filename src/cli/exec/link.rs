@@ -1,4 +1,4 @@
-//! The messages between the two processes of `leasehold exec`, over a pair of sockets.
+//! The messages between the processes of `leasehold exec`, over a pair of sockets.
 //!
 //! Each message is one packet: a byte for its kind, then a number, and perhaps a file descriptor.
 //! The end of one process is the end of the stream for the other.
@@ -17,9 +17,13 @@ use rustix::net::{
 /// A kind and a number.
 const PACKET: usize = 9;
 
-/// A message. The front sends the first four, the keeper the others.
+/// A message. The front sends the first six, the keeper the others. An agent that fails sends `Done`.
 #[derive(Debug)]
 pub(super) enum Message {
+    /// The socket for the agent to listen on.
+    Listener(OwnedFd),
+    /// The link to the agent of this exec.
+    Agent(OwnedFd),
     /// The standard input for the command.
     Stdin(OwnedFd),
     /// The timer that wakes the front if the keeper does not move it.
@@ -57,6 +61,16 @@ impl Link {
         Ok(Self(rustix::stdio::stdin().try_clone_to_owned()?))
     }
 
+    /// Returns the end that another process has sent.
+    pub(super) fn of(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// Returns a descriptor for another process, which then has the same end.
+    pub(super) fn share(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
     /// Returns the socket, for a process that inherits it.
     pub(super) fn into_fd(self) -> OwnedFd {
         self.0
@@ -73,6 +87,8 @@ impl Link {
             Message::Started => (b'p', 0, None),
             Message::Backstop(fd) => (b'b', 0, Some(fd)),
             Message::Connection(fd) => (b'c', 0, Some(fd)),
+            Message::Listener(fd) => (b'l', 0, Some(fd)),
+            Message::Agent(fd) => (b'a', 0, Some(fd)),
         };
         let mut packet = [kind; PACKET];
         packet[1..].copy_from_slice(&number.to_be_bytes());
@@ -154,6 +170,8 @@ fn decode(packet: [u8; PACKET], descriptor: Option<OwnedFd>) -> Option<Message> 
         b'p' => Some(Message::Started),
         b'b' => descriptor.map(Message::Backstop),
         b'c' => descriptor.map(Message::Connection),
+        b'l' => descriptor.map(Message::Listener),
+        b'a' => descriptor.map(Message::Agent),
         _ => None,
     }
 }

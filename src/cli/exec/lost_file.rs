@@ -47,6 +47,11 @@ impl Directory {
             })
     }
 
+    /// Returns the path of a socket in it.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.0.join("agent")
+    }
+
     /// Returns the variable for the second process and the command.
     pub(super) fn variable(&self) -> (&'static str, PathBuf) {
         (VARIABLE, self.0.join("lost"))
