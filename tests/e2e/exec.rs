@@ -1,5 +1,6 @@
 //! `leasehold exec` on a real API server: when its command runs, and that it ends before its lease.
 
+mod alone;
 mod deaf;
 mod fencing;
 mod left_behind;

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
+use super::kubectl::Kubeconfig;
 use super::process::{Process, directory};
 use super::sidecar::Sidecar;
 use super::wait::{PATIENCE, eventually, now};
@@ -28,6 +29,8 @@ pub(crate) struct Pids {
     pub(crate) front: i32,
     /// The process that holds the lock.
     pub(crate) keeper: i32,
+    /// The process with the agent, without a sidecar.
+    pub(crate) agent: Option<i32>,
     /// The command.
     pub(crate) command: i32,
 }
@@ -41,9 +44,26 @@ impl Exec {
         flags: &[&str],
         script: &str,
     ) -> Result<Self> {
+        let flags = [&["--url", &*sidecar.url], flags].concat();
+        Self::start_with(binary, &flags, script)
+    }
+
+    /// Starts an exec without a sidecar, as the user of a kubeconfig.
+    pub(crate) fn alone(
+        binary: &str,
+        user: &Kubeconfig,
+        flags: &[&str],
+        script: &str,
+    ) -> Result<Self> {
+        let kubeconfig = user.path.to_string_lossy();
+        let flags = [&["--kubeconfig", &*kubeconfig], flags].concat();
+        Self::start_with(binary, &flags, script)
+    }
+
+    fn start_with(binary: &str, flags: &[&str], script: &str) -> Result<Self> {
         let mut command = Command::new(binary);
         command
-            .args(["exec", "--url", &sidecar.url, "--log-format", "json"])
+            .args(["exec", "--log-format", "json"])
             .args(flags)
             .args(["--", "sh", "-c", script])
             // An exec that is killed leaves a directory there.
@@ -59,13 +79,14 @@ impl Exec {
             if self.front.exited().ok()?.is_some() {
                 return Some(None);
             }
-            let (keeper, _) = *children(front).ok()?.first()?;
+            let (agent, keeper) = (child(front, "exec-agent"), child(front, "exec-keeper")?);
             let (command, _) = *children(keeper).ok()?.first()?;
             // Until then it is a process of exec itself.
             let program = std::fs::read_to_string(format!("/proc/{command}/comm")).ok()?;
             (program.trim() == "sh").then_some(Some(Pids {
                 front,
                 keeper,
+                agent,
                 command,
             }))
         });
@@ -244,6 +265,15 @@ fn children(parent: i32) -> Result<Vec<(i32, char)>> {
         }
     }
     Ok(found)
+}
+
+/// Returns the child of a process that has this argument.
+fn child(parent: i32, argument: &str) -> Option<i32> {
+    let mut children = children(parent).ok()?.into_iter().map(|(pid, _)| pid);
+    children.find(|pid| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split('\0').any(|one| one == argument)
+    })
 }
 
 /// Returns the parent and the state of a process.

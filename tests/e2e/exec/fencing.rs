@@ -10,7 +10,8 @@ use rustix::process::Signal;
 use super::register::Register;
 use super::{LOCK, exec};
 use crate::harness::{
-    Exec, PATIENCE, Pids, TakeOver, eventually, is_dead, now, signal, stop_tree, until_dead,
+    Exec, PATIENCE, Pids, Sidecar, TakeOver, eventually, is_dead, now, signal, stop_tree,
+    until_dead,
 };
 use crate::support::{Pair, tell, until_queued};
 
@@ -21,24 +22,29 @@ const STOPPED: Duration = Duration::from_secs(7);
 const LOST: i32 = 201;
 
 /// The first exec, which writes, and the second, which waits for the lock.
-struct Writers {
+pub(super) struct Writers {
     pair: Pair,
-    register: Register,
-    first: Exec,
+    pub(super) register: Register,
+    pub(super) first: Exec,
     second: Exec,
     /// The processes of the first exec.
-    pids: Pids,
+    pub(super) pids: Pids,
     token: u64,
     lease: String,
 }
 
 impl Writers {
     async fn start(about: &str, ttl: Duration) -> Result<Self> {
-        Self::start_with(about, ttl, 1).await
+        Self::start_with(about, ttl, exec, 1).await
     }
 
     /// Starts a first command with this many processes that write.
-    async fn start_with(about: &str, ttl: Duration, writers: usize) -> Result<Self> {
+    pub(super) async fn start_with(
+        about: &str,
+        ttl: Duration,
+        exec: fn(&Sidecar, &[&str], &str) -> Result<Exec>,
+        writers: usize,
+    ) -> Result<Self> {
         let pair = Pair::start(about, TakeOver::Peer, ttl.as_secs()).await?;
         let register = Register::start().await?;
         let first = exec(&pair.a, &[], &register.writer(writers))?;
@@ -62,7 +68,7 @@ impl Writers {
     /// Waits until the second command writes and the first exec is dead, and returns the number of
     /// writes of the first that arrived after the first write of the second. Each of them must have
     /// been refused.
-    async fn finish(&self, what: &str, since: Moment) -> Result<usize> {
+    pub(super) async fn finish(&self, what: &str, since: Moment) -> Result<usize> {
         let pids = [self.pids.command, self.pids.keeper, self.pids.front];
         let (taken, died) = tokio::join!(
             self.register.until_newer(self.token, 1),
@@ -190,7 +196,7 @@ struct Suspended {
 impl Suspended {
     /// Returns when the second command writes, because the session of the first pod has expired.
     async fn start(about: &str) -> Result<Self> {
-        let writers = Writers::start_with(about, TTL, 8).await?;
+        let writers = Writers::start_with(about, TTL, exec, 8).await?;
         let pids = writers.pids;
         writers.pair.a.freeze()?;
         let mut exec = vec![pids.front, pids.keeper];
@@ -225,7 +231,7 @@ impl Suspended {
 
     /// Waits for the end of the first exec, and returns the number of attempts to write after the
     /// suspension, which were all refused.
-    async fn finish(&self, what: &str, resumed: Moment) -> Result<usize> {
+    pub(super) async fn finish(&self, what: &str, resumed: Moment) -> Result<usize> {
         let [exec, command] = &self.stopped;
         let (command, exec) =
             tokio::join!(until_dead(command, PATIENCE), until_dead(exec, PATIENCE));
