@@ -51,11 +51,12 @@ impl Args {
         ))
     }
 
-    /// Like [`Self::start_in_background`], for a process whose user does not know it: of the level `info` only
-    /// the lines of one module.
-    pub(super) fn start_for_part(&self, module: &str) -> anyhow::Result<WorkerGuard> {
-        let log_level = if self.log_level == "info" {
-            format!("warn,{module}=info")
+    /// Like [`Self::start_in_background`], for an agent that serves one module, which logs its requests and
+    /// their failures itself. More levels show all.
+    pub(super) fn start_for_agent_of(&self, module: &str) -> anyhow::Result<WorkerGuard> {
+        let log_level = if matches!(&*self.log_level, "info" | "warn" | "error") {
+            let others = self.log_level.replace("info", "warn");
+            format!("{others},leasehold::http=off,{module}={}", self.log_level)
         } else {
             self.log_level.clone()
         };

@@ -114,7 +114,7 @@ fn store_example(code: Code) -> Problem {
         }
         Code::NotInstalled => StoreError::NotInstalled(
             "the namespace team-a does not exist; create it (`kubectl create namespace team-a`), or \
-             start the sidecar with the --namespace of the locks"
+             give the --namespace of the locks"
                 .into(),
         ),
         Code::StoreWentBack => {

@@ -269,8 +269,8 @@ fn forbidden(words: &str) -> Problem {
     };
     match missing_right(words) {
         Some(right) => problem(
-            "bind the pod's ServiceAccount to the ClusterRole leasehold-sidecar with a RoleBinding in \
-             its namespace",
+            "bind this ServiceAccount or user to the ClusterRole leasehold-sidecar with a RoleBinding in \
+             that namespace",
         )
         .with("missingRight", right),
         None => problem("if this does not name a fix, contact the cluster administrator"),

@@ -208,7 +208,7 @@ fn not_found(call: Call, status: &Status, message: String) -> StoreError {
         let name = &namespace.name;
         return StoreError::NotInstalled(one_line(&format!(
             "the namespace {name} does not exist; create it (`kubectl create namespace {name}`), or \
-             start the sidecar with the --namespace that is meant"
+             give the --namespace of the locks"
         )));
     }
     let is_nameless = details.is_some_and(|details| details.name.is_empty());

@@ -22,7 +22,7 @@ async fn a_missing_right_is_named() -> Result<()> {
     assert_eq!(refused.json["missingRight"], right);
     let exec = Exec::start(BINARY, &a, &["--lock", "res"], "echo ran now")?;
     exec.ends_with(UNAVAILABLE).await?;
-    let advice = "bind the pod's ServiceAccount to the ClusterRole leasehold-sidecar";
+    let advice = "bind this ServiceAccount or user to the ClusterRole leasehold-sidecar";
     assert!(exec.log().contains(advice), "{}", exec.log());
     assert!(exec.printed("ran").is_none(), "{}", exec.log());
     assert!(namespace.all("distributedlocks").await?.is_empty());

@@ -19,6 +19,25 @@ pub(super) const RETRY_FOR: Duration = Duration::from_secs(30);
 /// for (1.05 session TTLs), and than the pause between two events (a third).
 const SILENCE_MAX: Duration = Duration::from_secs(SessionTtl::MAX.as_secs() * 5 / 4);
 
+/// The server of the locks.
+pub(super) struct LockServer<'a> {
+    pub(super) url: &'a Server,
+    /// The link to the agent, if exec has one of its own.
+    pub(super) agent: Option<AsyncFd<Link>>,
+}
+
+impl LockServer<'_> {
+    fn no_answer(&self) -> String {
+        if self.agent.is_some() {
+            return "no answer from the API server; see the lines above".to_owned();
+        }
+        format!(
+            "no answer from the sidecar at {} (start it, or correct LEASEHOLD_URL)",
+            self.url
+        )
+    }
+}
+
 /// A lock that is held.
 pub(super) struct Holding {
     pub(super) hold: Hold,
@@ -38,22 +57,21 @@ struct Progress {
 /// Acquires the lock. Returns an exit code if it is not acquired, and that is not an error.
 pub(super) async fn acquire(
     args: &Args,
-    url: &Server,
+    server: &LockServer<'_>,
     link: &AsyncFd<Link>,
-    agent: Option<&AsyncFd<Link>>,
 ) -> Result<Result<Holding, u8>, Failure> {
     let mut progress = Progress::default();
     let limit = args.wait_timeout.unwrap_or(Duration::MAX);
     let acquired = tokio::select! {
         biased;
         code = until_asked_to_end(link) => return Ok(Err(code?)),
-        code = until_failed(agent) => return Ok(Err(code)),
-        acquired = timeout(limit, retry(args, url, &mut progress)) => acquired,
+        code = until_failed(server.agent.as_ref()) => return Ok(Err(code)),
+        acquired = timeout(limit, retry(args, server, &mut progress)) => acquired,
     };
     match (acquired, progress.error) {
         (Ok(acquired), _) => Ok(acquired?.map_err(|held| answer_held(args, held.holder.as_ref()))),
         (Err(_elapsed), error) if !progress.waits => Err(error
-            .unwrap_or_else(|| anyhow::anyhow!(no_answer(url)))
+            .unwrap_or_else(|| anyhow::anyhow!(server.no_answer()))
             .into()),
         (Err(_elapsed), _) => {
             tracing::error!(resource = %args.lock, "wait timeout; command not run");
@@ -83,20 +101,20 @@ fn answer_held(args: &Args, holder: Option<&Holder>) -> u8 {
 /// Tries until the lock is acquired or held, or the sidecar has been unavailable for long.
 async fn retry(
     args: &Args,
-    url: &Server,
+    server: &LockServer<'_>,
     progress: &mut Progress,
 ) -> Result<Result<Holding, Problem>, Failure> {
     let mut failing_since = SystemClock.now();
     let mut failures = 0;
     loop {
-        let error = match try_once(args, url, progress).await {
+        let error = match try_once(args, server.url, progress).await {
             Ok(Ok(holding)) => return Ok(Ok(holding)),
             Ok(Err(problem)) if problem.is_held() => return Ok(Err(problem)),
             Ok(Err(problem)) if !problem.is_transient() => {
                 return Err(anyhow::anyhow!(problem.detail).into());
             }
             Ok(Err(problem)) => anyhow::anyhow!(problem.detail),
-            Err(error) => error.context(no_answer(url)),
+            Err(error) => error.context(server.no_answer()),
         };
         let now = SystemClock.now();
         failures += 1;
@@ -165,10 +183,6 @@ fn report_waiting(args: &Args, holder: Option<&Holder>, queue_length: u64) {
         resource = %args.lock, ownerId = owner, heldSince = since, queueLength = queue_length,
         "waiting"
     );
-}
-
-fn no_answer(url: &Server) -> String {
-    format!("no answer from the sidecar at {url} (start it, or correct LEASEHOLD_URL)")
 }
 
 /// Waits until the agent of this exec reports a failure, which it has printed, or ends.

@@ -77,10 +77,12 @@ pub(super) fn run(args: &super::Args) -> anyhow::Result<()> {
     else {
         anyhow::bail!("the first process has ended");
     };
-    let log = args.log.start_for_part("leasehold::cli::exec")?;
+    let log = args.log.start_for_agent_of("leasehold::cli::exec")?;
     block_on(async {
         let link = registered(link)?;
-        if let Err(failure) = serve_until_unused(&args.agent, &link, listener.into()).await {
+        // Open until a failure is reported, so that the keeper does not connect in vain before.
+        let listener = listener.into();
+        if let Err(failure) = serve_until_unused(&args.agent, &link, &listener).await {
             report(&failure);
             let _ended = link.get_ref().send(&Message::Done(failure.code));
         }
@@ -93,7 +95,7 @@ pub(super) fn run(args: &super::Args) -> anyhow::Result<()> {
 async fn serve_until_unused(
     args: &Args,
     link: &AsyncFd<Link>,
-    listener: UnixListener,
+    listener: &UnixListener,
 ) -> Result<(), Failure> {
     let configured = args.cluster.connect().await;
     let cluster = configured.map_err(|error| {
@@ -113,7 +115,10 @@ async fn serve_until_unused(
     let agent = cluster.agent(config, None);
     let router = http::over_unix_socket(http::router(agent.clone(), HttpOptions::default()));
     listener.set_nonblocking(true).context("no socket")?;
-    let listener = tokio::net::UnixListener::from_std(listener).context("no socket")?;
+    let listener = listener
+        .try_clone()
+        .and_then(tokio::net::UnixListener::from_std);
+    let listener = listener.context("no socket")?;
     let stop = CancellationToken::new();
     let mut servers = JoinSet::new();
     servers.spawn(serve(listener, router, Bounds::API, stop.clone()));

@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::acquire::{Holding, acquire};
+use super::acquire::{Holding, LockServer, acquire};
 use super::alarm::{Alarm, wait_until};
 use super::ending::{Action, Ending, Reason, Rules};
 use super::exit_code;
@@ -102,15 +102,16 @@ async fn keep(args: &Args, start: Start, lost_file: &LostFile) -> Result<u8, Fai
     } = start;
     let link = registered(start.link).context("no link to the first process")?;
     let agent = start.agent.map(registered).transpose();
-    // Until this function returns, the agent continues.
+    // The agent continues for as long as this process has its link.
     let agent = agent.context("no link to the agent")?;
     let children = signal(SignalKind::child()).context("signals cannot be handled")?;
     let alarm = registered(Alarm::new().context("no timer")?).context("no timer")?;
     let url = args.url.as_ref().context("no URL of a sidecar")?;
-    if agent.is_none() {
+    let server = LockServer { url, agent };
+    if server.agent.is_none() {
         tracing::info!(resource = %args.lock, sidecar = %url, "using a sidecar");
     }
-    let Holding { hold, lease } = match acquire(args, url, &link, agent.as_ref()).await? {
+    let Holding { hold, lease } = match acquire(args, &server, &link).await? {
         Ok(holding) => holding,
         Err(code) => return Ok(code),
     };
@@ -375,7 +376,7 @@ impl Keeper<'_> {
                 tracing::error!(
                     error,
                     effect = "the lease ends at its deadline",
-                    "connection to the sidecar lost"
+                    "connection to the agent lost"
                 );
                 self.hold = None;
             }

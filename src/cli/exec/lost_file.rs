@@ -12,8 +12,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use crate::cli::unix_socket;
+
 /// The variable with the path of the file.
 const VARIABLE: &str = "LEASEHOLD_LOST_FILE";
+/// The socket of the agent, if exec has one of its own.
+const SOCKET: &str = "agent";
 /// How long SIGTERM waits for the file.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 
@@ -31,11 +35,12 @@ impl Directory {
         let create = |parent: &Path| {
             // The command may change its directory. An empty TMPDIR is the current directory.
             let path = std::path::absolute(parent.join(&name))?;
+            unix_socket::path(path.join(SOCKET)).map_err(std::io::Error::other)?;
             fs::DirBuilder::new().mode(0o700).create(&path)?;
             Ok(Self(path))
         };
         let parent = std::env::temp_dir();
-        // A container without a writable file system has /dev/shm.
+        // A container without a writable file system has /dev/shm, whose path is short, too.
         let created = create(&parent);
         created
             .or_else(|error| create(Path::new("/dev/shm")).map_err(|_same: std::io::Error| error))
@@ -49,7 +54,7 @@ impl Directory {
 
     /// Returns the path of a socket in it.
     pub(super) fn socket(&self) -> PathBuf {
-        self.0.join("agent")
+        self.0.join(SOCKET)
     }
 
     /// Returns the variable for the second process and the command.
