@@ -80,11 +80,12 @@ pub(super) fn run(args: &super::Args) -> anyhow::Result<()> {
     let log = args.log.start_for_agent_of("leasehold::cli::exec")?;
     block_on(async {
         let link = registered(link)?;
-        // Open until a failure is reported, so that the keeper does not connect in vain before.
+        // Open until the keeper has received the failure: it would report that it cannot connect.
         let listener = listener.into();
         if let Err(failure) = serve_until_unused(&args.agent, &link, &listener).await {
             report(&failure);
             let _ended = link.get_ref().send(&Message::Done(failure.code));
+            until_unused(&link).await;
         }
         Ok(())
     })?;
