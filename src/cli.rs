@@ -7,6 +7,7 @@
 
 mod client;
 mod cluster;
+mod copy;
 mod crd;
 mod dev;
 mod elections;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 
 use clap::builder::Resettable;
 use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// A lock service for Kubernetes: leases, fencing tokens and a small HTTP API on localhost.
@@ -70,6 +72,8 @@ enum Role {
     /// Waits until this pod leads an election of its sidecar (`--elect`), then exits 0; for an init
     /// container.
     Gate(gate::Args),
+    /// Copies this binary, for an init container that gives it to an app's container.
+    Copy(copy::Args),
     /// Prints the custom resource definitions, for `kubectl apply --server-side -f -`.
     Crd,
 }
@@ -86,7 +90,11 @@ pub fn run() -> ExitCode {
         Role::Operator(args) => operator::run(&args, or_usage_error(args.settings())),
         Role::Dev(args) => dev::run(&args, or_usage_error(args.agent_config())),
         #[cfg(target_os = "linux")]
-        Role::Exec(args) => return exec::run(&args),
+        Role::Exec(args) => {
+            let flags = matches.subcommand().map(|(_, flags)| flags);
+            let source = |flag: &str| flags.and_then(|flags| flags.value_source(flag));
+            return exec::run(&args, |flag| source(flag) == Some(ValueSource::CommandLine));
+        }
         #[cfg(target_os = "linux")]
         Role::ExecKeeper(args) => return exec::keep(&args),
         #[cfg(target_os = "linux")]
@@ -95,6 +103,7 @@ pub fn run() -> ExitCode {
         Role::ExecLaunch(args) => return exec::launch(&args),
         Role::Health(args) => health::run(&or_usage_error(args.servers())),
         Role::Gate(args) => gate::run(&args),
+        Role::Copy(args) => copy::run(&args),
         Role::Crd => crd::run(),
     };
     match done {

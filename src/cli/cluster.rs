@@ -42,24 +42,30 @@ pub(super) struct Cluster {
 }
 
 impl Args {
-    /// Returns whether a flag or its variable was given.
-    pub(super) fn is_given(&self) -> bool {
-        self.kubeconfig.is_some() || self.context.is_some() || self.namespace.is_some()
+    /// Returns whether the user named a cluster, or this is a pod: whether more than the file that kubectl
+    /// uses by default selects the locks.
+    pub(super) fn names_a_cluster(&self) -> bool {
+        let chosen = self.kubeconfig.is_some() || self.context.is_some();
+        chosen || self.namespace.is_some() || has_kubeconfig_variable() || is_in_a_pod()
     }
 
     /// Reads the configuration and creates the clients. Sends no request yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Cluster> {
-        let config = self.config().await?;
-        self.check_namespace(&config)?;
+        self.connect_to(&self.config().await?)
+    }
+
+    /// Creates the clients. A credential plugin runs meanwhile.
+    pub(super) fn connect_to(&self, config: &Config) -> anyhow::Result<Cluster> {
         let server = server_of(&config.cluster_url);
         let connect = || {
-            crate::k8s::connect(&config)
+            crate::k8s::connect(config)
                 .with_context(|| format!("cannot use the credentials for {server}"))
         };
+        let namespace = self.namespace.as_ref();
         Ok(Cluster {
             client: connect()?,
             session_client: connect()?,
-            namespace: self.namespace.clone().unwrap_or(config.default_namespace),
+            namespace: namespace.unwrap_or(&config.default_namespace).clone(),
             server,
         })
     }
@@ -68,7 +74,7 @@ impl Args {
     /// garbage collector would delete the session.
     fn check_namespace(&self, config: &Config) -> anyhow::Result<()> {
         match &self.namespace {
-            Some(asked) if self.uses_service_account() && *asked != config.default_namespace => {
+            Some(asked) if *asked != config.default_namespace => {
                 anyhow::bail!(
                     "--namespace {asked} is not this pod's namespace, {}; a pod's locks live in \
                      its own namespace: leave --namespace out, or run the app there",
@@ -82,12 +88,15 @@ impl Args {
     /// Returns whether the pod's service account is used.
     fn uses_service_account(&self) -> bool {
         let chosen = self.kubeconfig.is_some() || self.context.is_some();
-        !chosen && std::env::var_os("KUBECONFIG").is_none() && is_in_a_pod()
+        !chosen && !has_kubeconfig_variable() && is_in_a_pod()
     }
 
-    async fn config(&self) -> anyhow::Result<Config> {
+    /// Reads the configuration.
+    pub(super) async fn config(&self) -> anyhow::Result<Config> {
         if self.uses_service_account() {
-            return Config::incluster().context("cannot use the pod's own ServiceAccount");
+            let config = Config::incluster().context("cannot use the pod's own ServiceAccount")?;
+            self.check_namespace(&config)?;
+            return Ok(config);
         }
         kubeconfig::load(self.kubeconfig.as_deref(), self.context.as_ref()).await
     }
@@ -112,6 +121,10 @@ fn server_of(url: &http::Uri) -> String {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     }
+}
+
+fn has_kubeconfig_variable() -> bool {
+    std::env::var_os("KUBECONFIG").is_some()
 }
 
 fn is_in_a_pod() -> bool {

@@ -6,14 +6,17 @@
 //!                           └─ link ─┘ ── POST /v1/locks/hold ──▶ sidecar, or agent ─▶ API server
 //! ```
 //!
-//! Two processes watch each other, so that one that is killed or stopped does not leave the command
+//! The first two processes watch each other, so that one that is killed or stopped does not leave the command
 //! running after its lease: the `front`, which the user started, and the `keeper`, which holds the
 //! lock. The keeper ends the command before the deadline (`ending`); the front does if the keeper does
 //! not. Both are subreapers, so each finds every process that the command started (`tree`). What
 //! remains: if both are stopped, or the machine, the command continues until they run again.
+//!
+//! Without a sidecar, a third process is the agent (`agent`). For the other two that is no difference.
 
 mod acquire;
 mod agent;
+mod agent_process;
 mod alarm;
 mod children;
 mod command;
@@ -25,7 +28,6 @@ mod keeper;
 mod launch;
 mod link;
 mod lost_file;
-mod third;
 mod tree;
 
 use std::ffi::OsString;
@@ -62,7 +64,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", value_parser = resource)]
     lock: Resource,
     /// The URL of the sidecar, or of `leasehold dev`: `http://HOST:PORT`, or `unix:///PATH`. Default: exec
-    /// acquires the lock itself, in the cluster of the kubeconfig or of its pod.
+    /// acquires the lock itself, in the cluster of its pod or of a kubeconfig that is named.
     #[arg(long, env = URL_VARIABLE, value_name = "URL", value_parser = Server::parse)]
     url: Option<Server>,
     /// The holder's name, informational; default: the pod's name.
@@ -133,8 +135,10 @@ impl From<anyhow::Error> for Failure {
 }
 
 /// Runs as the process that the user started.
-pub(super) fn run(args: &Args) -> ExitCode {
-    if let Err(failure) = args.check() {
+///
+/// `is_flag` tells of a flag whether it was given on the command line, and not by its variable.
+pub(super) fn run(args: &Args, is_flag: impl Fn(&str) -> bool) -> ExitCode {
+    if let Err(failure) = args.check(is_flag) {
         return report(&failure);
     }
     front::run(args).map_or_else(|error| report(&error.into()), ExitCode::from)
@@ -157,7 +161,7 @@ fn report(failure: &Failure) -> ExitCode {
 
 impl Args {
     /// Checks the combination of the flags.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self, is_flag: impl Fn(&str) -> bool) -> Result<(), Failure> {
         let is_empty = self
             .command
             .first()
@@ -166,11 +170,19 @@ impl Args {
             let error = anyhow::anyhow!("the command is empty; write it after --");
             return Err(Failure::usage(error));
         }
-        if self.url.is_some() && self.agent.is_given() {
+        if self.url.is_some() {
+            // Their variables may be there for other programs, or for an exec around this one.
+            let mut without_effect = agent::FLAGS.iter().filter(|flag| is_flag(flag));
+            if let Some(flag) = without_effect.next() {
+                return Err(Failure::usage(anyhow::anyhow!(
+                    "--{} is for exec without a sidecar; leave it out, or unset LEASEHOLD_URL",
+                    flag.replace('_', "-")
+                )));
+            }
+        } else if !self.agent.names_a_cluster() {
             return Err(Failure::usage(anyhow::anyhow!(
-                "a sidecar is configured (LEASEHOLD_URL or --url), which has its own cluster, session TTL \
-                 and token floor; leave out either that or --kubeconfig, --context, --namespace, \
-                 --session-ttl and --token-floor"
+                "no server: set LEASEHOLD_URL, as in injected pods, or name a cluster by KUBECONFIG, \
+                 --kubeconfig, --context or --namespace"
             )));
         }
         Ok(())

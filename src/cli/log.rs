@@ -52,7 +52,7 @@ impl Args {
     }
 
     /// Like [`Self::start_in_background`], for an agent that serves one module, which logs its requests and
-    /// their failures itself. More levels show all.
+    /// their failures itself. With the level `debug` or `trace` it logs all.
     pub(super) fn start_for_agent_of(&self, module: &str) -> anyhow::Result<WorkerGuard> {
         let log_level = if matches!(&*self.log_level, "info" | "warn" | "error") {
             let others = self.log_level.replace("info", "warn");

@@ -54,8 +54,8 @@ pub(super) fn host_name() -> String {
     pod_name_of(name.nodename().to_str().unwrap_or_default())
 }
 
-/// Sessions are named after it, so it must be valid for the name of an object (RFC 1123). Other
-/// characters become dashes.
+/// Sessions are named after it, so it must be valid for the name of an object (RFC 1123), and leave room for
+/// a suffix. Other characters become dashes.
 fn pod_name_of(host: &str) -> String {
     let valid = |c: char| {
         let c = c.to_ascii_lowercase();

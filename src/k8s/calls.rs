@@ -165,7 +165,7 @@ impl Calls {
         parse(Call::Create, code, &body)
     }
 
-    /// Creates an object that is a question: it is answered, and not stored.
+    /// Sends a review, which the API server answers and does not store.
     pub(super) async fn review(&self, object: &Value) -> Result<Value, StoreError> {
         let request = self
             .requests

@@ -1,4 +1,4 @@
-//! Who this process is, as the API server sees it: the admission policies compare the same facts.
+//! The identity of a client's credentials. The admission policies compare the same facts.
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::Client;
@@ -17,11 +17,11 @@ pub struct Identity {
     pub pod: Option<PodRef>,
 }
 
-/// Asks the API server who the owner of the client's credentials is. All authenticated users may, unless
-/// an administrator removed that right.
+/// Returns the owner of the client's credentials, by a `SelfSubjectReview`. All authenticated users may send
+/// one, unless an administrator removed that right.
 ///
 /// # Errors
-/// If no valid answer arrives. The question changes nothing, so it can be repeated.
+/// If no valid answer arrives. The question changes nothing, so it can be sent again.
 pub async fn identity(client: Client) -> Result<Identity, StoreError> {
     let calls = Calls::everywhere::<SelfSubjectReview>(client);
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});

@@ -3,7 +3,8 @@
 //! Every pod of the namespace can read ids, and without policies any pod can write them. Only the
 //! pod's uid is proven, by the token of the pod that wrote it. So a session belongs to a pod only
 //! if both name and uid match. A grant belongs to it only if its id matches, too: the pod whose uid
-//! is in a grant may end it at any time, even if the grant names another session.
+//! is in a grant may end it at any time, even if the grant names another session. Agents outside of pods have
+//! an empty uid, which proves nothing: RBAC limits their users.
 
 use std::sync::Arc;
 

@@ -7,7 +7,6 @@ mod directory;
 mod elections;
 mod exec;
 mod faults;
-mod with_lock;
 
 use std::fs::{self, File};
 use std::path::Path;

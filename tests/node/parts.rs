@@ -228,6 +228,7 @@ pub(crate) fn load_image(folder: &Folder, archive: &Path) -> Result<()> {
 pub(crate) fn name_image_as_in_examples(folder: &Folder) -> Result<()> {
     for name in [
         "docker.io/curlimages/curl:8.10.1",
+        "docker.io/library/busybox:1.37",
         "registry.k8s.io/e2e-test-images/agnhost:2.53",
     ] {
         let output = ctr(folder)?

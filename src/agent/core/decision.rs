@@ -164,7 +164,8 @@ pub(super) fn decide(
 }
 
 /// Joins the queue. Former sessions of this pod may have left as many entries as it may have, and others
-/// remove these only when the lock's grant ends: those whose session is over leave first.
+/// remove these only when the lock's grant ends: those whose session is over leave first. Agents without a pod
+/// have no such limit, and the same empty uid: the entries of others are not theirs to remove.
 fn queue(
     leases: &mut Leases,
     claim: &mut Claim,
@@ -176,7 +177,8 @@ fn queue(
     let others = entries.filter(|entry| entry.session.pod_uid == own.session.pod_uid);
     let others = others.filter(|entry| entry.session.id != own.session.id);
     let mut others: Vec<GrantKey> = others.collect();
-    if others.len() >= ENTRIES_OF_A_POD
+    if !own.session.pod_uid.is_empty()
+        && others.len() >= ENTRIES_OF_A_POD
         && let Some(entry) = others.pop()
     {
         claim.step = Step::Former(Box::new(Former {

@@ -192,7 +192,7 @@ async fn until_failed(agent: Option<&AsyncFd<Link>>) -> u8 {
     };
     loop {
         match receive(agent).await {
-            Ok(Some(Message::Done(code))) => return code,
+            Ok(Some(Message::Failed(code))) => return code,
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => {
                 tracing::error!("agent ended; command not run");

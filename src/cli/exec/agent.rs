@@ -4,6 +4,7 @@
 //! of its own: the other two are clients in each case, and if they are killed, it releases the lock.
 //! Invariant: it ends when none of them is left.
 
+use std::fs;
 use std::os::unix::net::UnixListener;
 
 use anyhow::Context as _;
@@ -51,10 +52,19 @@ pub(super) struct Args {
     token_floor: Option<u64>,
 }
 
+/// The ids of these flags. They have no effect with a sidecar.
+pub(super) const FLAGS: [&str; 5] = [
+    "kubeconfig",
+    "context",
+    "namespace",
+    "session_ttl",
+    "token_floor",
+];
+
 impl Args {
-    /// Returns whether a flag was given, which would have no effect with a sidecar.
-    pub(super) fn is_given(&self) -> bool {
-        self.cluster.is_given() || self.session_ttl.is_some() || self.token_floor.is_some()
+    /// Returns whether it is clear which locks are meant.
+    pub(super) fn names_a_cluster(&self) -> bool {
+        self.cluster.names_a_cluster()
     }
 
     fn config(&self, pod: PodRef) -> Config {
@@ -81,11 +91,16 @@ pub(super) fn run(args: &super::Args) -> anyhow::Result<()> {
     block_on(async {
         let link = registered(link)?;
         // Open until the keeper has received the failure: it would report that it cannot connect.
-        let listener = listener.into();
+        let listener = UnixListener::from(listener);
         if let Err(failure) = serve_until_unused(&args.agent, &link, &listener).await {
+            let _ended = link.get_ref().send(&Message::Failed(failure.code));
+            // Second, because nothing may read standard error. The first process waits for this one.
             report(&failure);
-            let _ended = link.get_ref().send(&Message::Done(failure.code));
             until_unused(&link).await;
+        }
+        // If the first process was killed, the directory is left.
+        if let Some(socket) = listener.local_addr()?.as_pathname() {
+            let _removed = socket.parent().map(fs::remove_dir_all);
         }
         Ok(())
     })?;
@@ -98,16 +113,17 @@ async fn serve_until_unused(
     link: &AsyncFd<Link>,
     listener: &UnixListener,
 ) -> Result<(), Failure> {
-    let configured = args.cluster.connect().await;
-    let cluster = configured.map_err(|error| {
-        Failure::usage(error.context("LEASEHOLD_URL is not set, so exec needs a cluster"))
-    })?;
+    let config = args.cluster.config().await.map_err(Failure::usage)?;
+    let cluster = args.cluster.connect_to(&config)?;
     let identity = tokio::select! {
         biased;
         () = until_unused(link) => return Ok(()),
         identity = identify(&cluster) => identity?,
     };
     let Identity { user, pod } = identity;
+    if let Some(error) = foreign_pod(&user, pod.as_ref(), &cluster.namespace) {
+        return Err(Failure::usage(error));
+    }
     let config = args.config(pod.unwrap_or_else(no_pod));
     tracing::info!(
         server = cluster.server, namespace = cluster.namespace, user, pod = %config.pod.name,
@@ -128,6 +144,18 @@ async fn serve_until_unused(
     Ok(())
 }
 
+/// A session is owned by its pod, and an owner in another namespace counts as deleted. Returns the error for
+/// a token of a pod of another namespace.
+fn foreign_pod(user: &str, pod: Option<&PodRef>, namespace: &str) -> Option<anyhow::Error> {
+    let account = user.strip_prefix("system:serviceaccount:")?;
+    let (own, _) = account.split_once(':')?;
+    pod.filter(|_| own != namespace)?;
+    Some(anyhow::anyhow!(
+        "these credentials are a pod's of the namespace {own}, and a pod's locks live in its own \
+         namespace, not in {namespace}; leave --namespace out, or correct the kubeconfig"
+    ))
+}
+
 /// Without a uid a session has no owner: it ends by its TTL alone.
 fn no_pod() -> PodRef {
     PodRef {
@@ -137,7 +165,7 @@ fn no_pod() -> PodRef {
     }
 }
 
-/// Returns who this process is for the API server. Retries for as long as for a sidecar.
+/// Returns the identity of the credentials. Retries for as long as for a sidecar.
 async fn identify(cluster: &cluster::Cluster) -> anyhow::Result<Identity> {
     let started = SystemClock.now();
     let mut failures = 0;
@@ -164,5 +192,31 @@ fn not_identified(cluster: &cluster::Cluster, error: StoreError) -> anyhow::Erro
 
 /// Waits until no other process of exec has the link.
 async fn until_unused(link: &AsyncFd<Link>) {
-    while let Ok(Some(_)) = receive(link).await {}
+    loop {
+        match receive(link).await {
+            Ok(None) => return,
+            Ok(Some(_)) => {}
+            Err(error) => {
+                // A command may run, and its lock must not be released.
+                tracing::error!(%error, "link not readable");
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_of_another_namespace_is_refused() {
+        let pod = no_pod();
+        let user = "system:serviceaccount:ci:runner";
+        assert!(foreign_pod(user, Some(&pod), "ci").is_none());
+        let error = foreign_pod(user, Some(&pod), "team-a").unwrap();
+        assert!(error.to_string().contains("namespace ci"), "{error}");
+        assert!(foreign_pod(user, None, "team-a").is_none());
+        assert!(foreign_pod("anna", Some(&pod), "team-a").is_none());
+    }
 }

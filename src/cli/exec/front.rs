@@ -20,10 +20,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, kill_current_process_group, set_child_subreaper};
 
+use super::agent_process::AgentProcess;
 use super::alarm::Alarm;
 use super::link::{Link, Message};
 use super::lost_file::Directory;
-use super::third::AgentProcess;
 use super::{Args, KEEPER, OWN_BINARY, URL_VARIABLE, children, exit_code, is_in_terminal, tree};
 use crate::cli::client::Server;
 use crate::cli::output;
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
     // A shell that executes this program leaves its children to it.
     let mut others = tree::children().context("/proc cannot be read")?;
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
-    let directory = Directory::create()?;
+    let directory = Directory::create(args.url.is_none())?;
     let backstop = Alarm::new().context("no timer")?;
     let agent = match args.url {
         Some(_) => None,
@@ -74,10 +74,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
         connection: None,
     };
     let code = front.watch();
-    // The connection is closed before the agent ends, which would wait for that.
     drop(front);
-    if let Some(agent) = agent {
-        agent.end().context("the agent's end cannot be awaited")?;
+    // After an error, the keeper may still need the agent.
+    if let (Ok(_), Some(agent)) = (&code, agent)
+        && let Err(error) = agent.end()
+    {
+        output::error(&anyhow::Error::new(error).context("the agent's end was not awaited"));
     }
     code
 }
@@ -216,6 +218,7 @@ impl Front {
             Message::Connection(descriptor) => self.connection = Some(descriptor),
             // These are for the other processes.
             Message::Listener(_)
+            | Message::Failed(_)
             | Message::Agent(_)
             | Message::Stdin(_)
             | Message::Backstop(_)
@@ -255,19 +258,21 @@ impl Front {
     }
 
     /// Reaps children that ended. Returns the status of the keeper if it is one of them.
-    fn reap(&self) -> io::Result<Option<ExitStatus>> {
+    fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
         let mut keeper = None;
         while let Some((pid, status)) = children::next_ended()? {
             if pid == self.keeper {
                 keeper = Some(status);
             }
+            // Its id may soon be another process's.
+            self.others.retain(|other| *other != pid);
         }
         Ok(keeper)
     }
 
     /// The keeper has ended. If it has not reported the end of the command, it was killed or has failed,
     /// and no process reads the renewals of the lease.
-    fn without_keeper(&self, status: ExitStatus) -> anyhow::Result<u8> {
+    fn without_keeper(&mut self, status: ExitStatus) -> anyhow::Result<u8> {
         match (self.done, status.code()) {
             (Some(code), _) => Ok(code),
             (None, Some(PANICKED)) if !self.has_started => Ok(exit_code::UNAVAILABLE),
@@ -277,11 +282,11 @@ impl Front {
     }
 
     /// Kills all that the command started, and the keeper, and waits for their end.
-    fn kill(&self, reason: &str) -> anyhow::Result<u8> {
+    fn kill(&mut self, reason: &str) -> anyhow::Result<u8> {
         let mut rounds_without = 0;
         while rounds_without < 2 {
             let running = tree::kill(&self.others)?;
-            while children::next_ended()?.is_some() {}
+            self.reap()?;
             rounds_without = if running == 0 { rounds_without + 1 } else { 0 };
             std::thread::sleep(PAUSE);
         }

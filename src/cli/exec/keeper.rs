@@ -402,11 +402,7 @@ impl Keeper<'_> {
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::warn!(
-                    leaseId = lease.id,
-                    error,
-                    "lock released by closing the connection"
-                );
+                tracing::warn!(leaseId = lease.id, error, "release not confirmed");
             }
         }
         self.hold = None;
@@ -452,7 +448,7 @@ pub(super) fn registered<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::new(descriptor)
 }
 
-/// Waits for a message of the first process; none if it has ended.
+/// Waits for a message of another process; none if it has ended.
 pub(super) async fn receive(link: &AsyncFd<Link>) -> io::Result<Option<Message>> {
     loop {
         let mut ready = link.readable().await?;

@@ -3,6 +3,7 @@
 //! Each message is one packet: a byte for its kind, then a number, and perhaps a file descriptor.
 //! The end of one process is the end of the stream for the other.
 
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +18,7 @@ use rustix::net::{
 /// A kind and a number.
 const PACKET: usize = 9;
 
-/// A message. The front sends the first six, the keeper the others. An agent that fails sends `Done`.
+/// A message. The front sends the first six, the agent the next one, and the keeper the others.
 #[derive(Debug)]
 pub(super) enum Message {
     /// The socket for the agent to listen on.
@@ -32,6 +33,8 @@ pub(super) enum Message {
     Signal(i32),
     /// A signal that the terminal has also sent to the command.
     TerminalSignal(i32),
+    /// The agent cannot serve. The exit code is this.
+    Failed(u8),
     /// The command runs.
     Started,
     /// Nothing of the command is left, and its exit code is this.
@@ -56,9 +59,12 @@ impl Link {
         Ok((Self(a), Self(b)))
     }
 
-    /// Returns the end that this process was started with, as its standard input.
+    /// Returns the end that this process was started with, as its standard input. A program that this process
+    /// starts does not get it: a second owner would hide the end of this process.
     pub(super) fn inherited() -> io::Result<Self> {
-        Ok(Self(rustix::stdio::stdin().try_clone_to_owned()?))
+        let link = rustix::stdio::stdin().try_clone_to_owned()?;
+        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+        Ok(Self(link))
     }
 
     /// Returns the end that another process has sent.
@@ -84,6 +90,7 @@ impl Link {
             Message::Signal(signal) => (b's', u64::from(signal.unsigned_abs()), None),
             Message::TerminalSignal(signal) => (b't', u64::from(signal.unsigned_abs()), None),
             Message::Done(code) => (b'd', u64::from(*code), None),
+            Message::Failed(code) => (b'f', u64::from(*code), None),
             Message::Started => (b'p', 0, None),
             Message::Backstop(fd) => (b'b', 0, Some(fd)),
             Message::Connection(fd) => (b'c', 0, Some(fd)),
@@ -167,6 +174,7 @@ fn decode(packet: [u8; PACKET], descriptor: Option<OwnedFd>) -> Option<Message> 
         b's' => small().map(Message::Signal),
         b't' => small().map(Message::TerminalSignal),
         b'd' => u8::try_from(number).ok().map(Message::Done),
+        b'f' => u8::try_from(number).ok().map(Message::Failed),
         b'p' => Some(Message::Started),
         b'b' => descriptor.map(Message::Backstop),
         b'c' => descriptor.map(Message::Connection),

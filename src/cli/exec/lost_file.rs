@@ -28,14 +28,18 @@ pub(super) struct Directory(PathBuf);
 pub(super) struct LostFile(PathBuf);
 
 impl Directory {
-    /// Creates the directory.
-    pub(super) fn create() -> anyhow::Result<Self> {
+    /// Creates the directory, where a socket can have its path if it must.
+    pub(super) fn create(for_socket: bool) -> anyhow::Result<Self> {
         let random = fastrand::u64(..);
         let name = format!("leasehold-exec-{}-{random:016x}", std::process::id());
         let create = |parent: &Path| {
             // The command may change its directory. An empty TMPDIR is the current directory.
             let path = std::path::absolute(parent.join(&name))?;
-            unix_socket::path(path.join(SOCKET)).map_err(std::io::Error::other)?;
+            if for_socket {
+                // It becomes a URL.
+                let text = path.to_str().ok_or(std::io::ErrorKind::InvalidFilename)?;
+                unix_socket::path(Path::new(text).join(SOCKET)).map_err(std::io::Error::other)?;
+            }
             fs::DirBuilder::new().mode(0o700).create(&path)?;
             Ok(Self(path))
         };

@@ -38,6 +38,9 @@ pub(super) fn kill(spared: &[Pid]) -> io::Result<usize> {
     let found = descendants(spared)?;
     // In a terminal the command is in the group of the front.
     let ours = [getpgrp()].into_iter().chain(getpgid(Some(getppid())).ok());
+    // What a credential plugin leaves running is in the group of the agent.
+    let spared = spared.iter().map(|pid| RawPid::from_raw(pid.as_raw_pid()));
+    let ours = ours.chain(spared.filter_map(|pid| getpgid(Some(pid)).ok()));
     let ours: BTreeSet<_> = ours.map(RawPid::as_raw).collect();
     let groups: BTreeSet<_> = found.iter().map(|process| process.group).collect();
     for group in groups.difference(&ours).copied().filter_map(Pid::from_raw) {

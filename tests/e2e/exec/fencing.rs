@@ -231,7 +231,7 @@ impl Suspended {
 
     /// Waits for the end of the first exec, and returns the number of attempts to write after the
     /// suspension, which were all refused.
-    pub(super) async fn finish(&self, what: &str, resumed: Moment) -> Result<usize> {
+    async fn finish(&self, what: &str, resumed: Moment) -> Result<usize> {
         let [exec, command] = &self.stopped;
         let (command, exec) =
             tokio::join!(until_dead(command, PATIENCE), until_dead(exec, PATIENCE));

@@ -461,3 +461,24 @@ async fn entries_of_former_sessions_leave_before_a_third_is_added() {
     assert_eq!(joins.count(), 1, "{calls:?}");
     waiting.abort();
 }
+
+/// Agents without a pod have the same empty uid, and their entries are not each other's to remove.
+#[tokio::test(start_paused = true)]
+async fn entries_of_other_agents_without_a_pod_stay() {
+    let store = MemoryStore::default();
+    let [a, b, c, d] = ["a", "b", "c", "d"]
+        .map(|name| Pod::new(name, &store, |config| config.pod.uid = "".into()));
+    a.lease("r").await;
+    let _waiting = [
+        queued_waiter(&b, "b", 240).await,
+        queued_waiter(&c, "c", 240).await,
+    ];
+    // A person deleted them, which proves nothing about their agents.
+    for entry in store.lock("r").unwrap().waiters.entries() {
+        store.delete_session(&entry.claimant.session);
+    }
+    let calls = store.record_calls();
+    let _last = queued_waiter(&d, "d", 240).await;
+    assert_eq!(queue(&d), ["b", "c", "d"]);
+    assert!(!calls.lock().unwrap().contains(&Call::GetSession));
+}
