@@ -99,7 +99,7 @@ pub(crate) use control_plane::{ControlPlane, NODE_ADDRESS};
 pub(crate) use controller_manager::ControllerManager;
 pub(crate) use etcd::Etcd;
 pub(crate) use event_stream::{Curl, Event, SleepyClient};
-pub(crate) use exec::{Exec, Pids, is_dead, own_file, signal, stop_tree, until_dead};
+pub(crate) use exec::{Exec, Pids, deadline, is_dead, own_file, signal, stop_tree, until_dead};
 pub(crate) use helm::{Helm, HelmVersion};
 pub(crate) use history::History;
 pub(crate) use kubectl::{Kubeconfig, Output};

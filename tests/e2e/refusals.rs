@@ -25,6 +25,25 @@ async fn a_missing_right_is_named() -> Result<()> {
     let advice = "bind this ServiceAccount or user to the ClusterRole leasehold-sidecar";
     assert!(exec.log().contains(advice), "{}", exec.log());
     assert!(exec.printed("ran").is_none(), "{}", exec.log());
+    // Without a sidecar, and for a ServiceAccount that is not a pod's.
+    let alone = Exec::alone(
+        BINARY,
+        &a.pod.kubeconfig,
+        &["--lock", "res"],
+        "echo ran now",
+    )?;
+    alone.ends_with(UNAVAILABLE).await?;
+    assert!(alone.log().contains(advice), "{}", alone.log());
+    let user = namespace.kubeconfig("no-pod", &namespace.token("app", None).await?)?;
+    let alone = Exec::alone(BINARY, &user, &["--lock", "res"], "echo ran now")?;
+    alone.ends_with(UNAVAILABLE).await?;
+    let advice = "this ServiceAccount token is not bound to a pod";
+    assert!(alone.log().contains(advice), "{}", alone.log());
+    let user = namespace.kubeconfig("wrong", "no-token")?;
+    let alone = Exec::alone(BINARY, &user, &["--lock", "res"], "echo ran now")?;
+    alone.ends_with(UNAVAILABLE).await?;
+    let advice = "does not accept the credentials (401)";
+    assert!(alone.log().contains(advice), "{}", alone.log());
     assert!(namespace.all("distributedlocks").await?.is_empty());
     assert!(namespace.all("locksessions").await?.is_empty());
     Ok(())
@@ -55,6 +74,10 @@ async fn missing_crds_are_named_with_the_install_command() -> Result<()> {
         "{}",
         exec.log()
     );
+    let alone = Exec::alone(BINARY, &a.pod.kubeconfig, &["--lock", "res"], "true")?;
+    alone.ends_with(UNAVAILABLE).await?;
+    let log = alone.log();
+    assert!(log.contains(leasehold::crd::INSTALL_COMMAND), "{log}");
     let list = a.list("").await?.problem(503, "not_installed")?;
     assert_eq!(list.retry_after, None);
     Ok(())

@@ -286,13 +286,27 @@ fn stat(pid: i32) -> Option<(i32, char)> {
     Some((fields.next()?.parse().ok()?, state))
 }
 
-impl Sidecar {
-    /// Returns until when a lease is valid by the next answer: at least until then, because the
-    /// validity counts from before the request.
-    pub(crate) async fn deadline(&self, lease: &str) -> Result<Moment> {
-        let asked = now();
-        let answer = self.get(lease).await?.expect(200)?;
-        let valid_for = answer.json["validForMs"].as_u64().context("validForMs")?;
-        Ok(asked.after(Duration::from_millis(valid_for)))
-    }
+/// Returns until when a lease is valid by the next answer of an agent: at least until then, because the
+/// validity counts from before the request. `url` is the `LEASEHOLD_URL` of the command.
+pub(crate) async fn deadline(url: &str, lease: &str) -> Result<Moment> {
+    let socket = url.strip_prefix("unix://");
+    let client = reqwest::Client::builder().no_proxy();
+    let client = match socket {
+        Some(path) => client.unix_socket(path),
+        None => client,
+    };
+    let client = client.build()?;
+    let server = if socket.is_some() {
+        "http://localhost"
+    } else {
+        url
+    };
+    let asked = now();
+    let answer = client
+        .get(format!("{server}/v1/locks/{lease}"))
+        .send()
+        .await?;
+    let answer: serde_json::Value = answer.error_for_status()?.json().await?;
+    let valid_for = answer["validForMs"].as_u64().context("validForMs")?;
+    Ok(asked.after(Duration::from_millis(valid_for)))
 }

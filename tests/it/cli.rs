@@ -1,6 +1,9 @@
 //! The command line: the refused arguments, the output, and a sidecar that starts and stops without
 //! an API server.
 
+mod copy;
+#[cfg(target_os = "linux")]
+mod exec;
 mod gate;
 mod listeners;
 mod webhook;

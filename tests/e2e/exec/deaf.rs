@@ -9,29 +9,30 @@ use futures::future::try_join_all;
 use leasehold::protocol::time::Moment;
 
 use crate::harness::{
-    Cluster, Exec, PATIENCE, Sidecar, TakeOver, eventually, now, own_file, until_dead,
+    Cluster, Exec, PATIENCE, Sidecar, TakeOver, deadline, eventually, now, own_file, until_dead,
 };
 use crate::support::{BINARY, BUSY, sidecar, tell};
 
 const ROUNDS: usize = 4;
 const SIDECARS: usize = 5;
 /// The commands of each sidecar, in each round.
-const COMMANDS: usize = 10;
+const COMMANDS: usize = 9;
+/// The commands without a sidecar, in each round: each has an agent of its own.
+const ALONE: usize = 5;
 const TTL_SECONDS: u64 = 10;
 /// The exit code for a lost lease.
 const LOST: i32 = 201;
 
-/// Writes its process id, its child's and its lease. Both ignore SIGTERM.
+/// Writes its process id, its child's, its lease and the URL of its agent. Both ignore SIGTERM.
 const DEAF: &str = r#"
 trap "" TERM
 (trap "" TERM; while :; do sleep 1; done) &
-echo "$$ $! $LEASEHOLD_LEASE_ID" > FILE.new; mv FILE.new FILE
+echo "$$ $! $LEASEHOLD_LEASE_ID $LEASEHOLD_URL" > FILE.new; mv FILE.new FILE
 while :; do sleep 1; done"#;
 
 /// A command under a lock of its own.
-struct Deaf<'a> {
+struct Deaf {
     exec: Exec,
-    sidecar: &'a Sidecar,
     file: PathBuf,
 }
 
@@ -39,17 +40,16 @@ struct Deaf<'a> {
 struct Facts {
     pids: [i32; 2],
     lease: String,
+    url: String,
 }
 
-impl<'a> Deaf<'a> {
-    fn start(sidecar: &'a Sidecar, lock: &str) -> Result<Self> {
+impl Deaf {
+    /// Starts it with the script as its last argument.
+    fn start(start: impl FnOnce(&str) -> Result<Exec>) -> Result<Self> {
         let file = own_file("deaf")?;
         let script = DEAF.replace("FILE", &file.display().to_string());
-        Ok(Self {
-            exec: Exec::start(BINARY, sidecar, &["--lock", lock], &script)?,
-            sidecar,
-            file,
-        })
+        let exec = start(&script)?;
+        Ok(Self { exec, file })
     }
 
     async fn facts(&self) -> Result<Facts> {
@@ -58,23 +58,24 @@ impl<'a> Deaf<'a> {
         });
         let text = written.await.with_context(|| self.exec.log())?;
         let mut fields = text.split_whitespace();
-        let mut field = || fields.next().context("three fields");
+        let mut field = || fields.next().context("four fields");
         Ok(Facts {
             pids: [field()?.parse()?, field()?.parse()?],
             lease: field()?.to_owned(),
+            url: field()?.to_owned(),
         })
     }
 
     /// Returns until when the lease is valid, once renewals have stopped: two answers agree. A pause
-    /// lies between them, in which the sidecar processes what it received before.
-    async fn last_deadline(&self, lease: &str) -> Result<Moment> {
+    /// lies between them, in which the agent processes what it received before.
+    async fn last_deadline(facts: &Facts) -> Result<Moment> {
         const PAUSE: Duration = Duration::from_millis(200);
         const AGREE: Duration = Duration::from_millis(20);
 
-        let mut before = self.sidecar.deadline(lease).await?;
+        let mut before = deadline(&facts.url, &facts.lease).await?;
         loop {
             tokio::time::sleep(PAUSE).await;
-            let after = self.sidecar.deadline(lease).await?;
+            let after = deadline(&facts.url, &facts.lease).await?;
             if after.since(before).max(before.since(after)) <= AGREE {
                 return Ok(before.max(after));
             }
@@ -95,12 +96,11 @@ impl<'a> Deaf<'a> {
 }
 
 /// Freezes the API server, and returns how long before its deadline each process was dead.
-async fn margins(cluster: &Cluster, all: &[Deaf<'_>]) -> Result<Vec<Duration>> {
+async fn margins(cluster: &Cluster, all: &[Deaf]) -> Result<Vec<Duration>> {
     let facts = try_join_all(all.iter().map(Deaf::facts)).await?;
     cluster.control_plane().freeze().await?;
     let pids: Vec<i32> = facts.iter().flat_map(|facts| facts.pids).collect();
-    let leases = all.iter().zip(&facts);
-    let deadlines = leases.map(|(deaf, facts)| deaf.last_deadline(&facts.lease));
+    let deadlines = facts.iter().map(Deaf::last_deadline);
     let (died, deadlines) = tokio::join!(until_dead(&pids, PATIENCE), try_join_all(deadlines));
     let (died, deadlines) = (died?, deadlines?);
     let mut margins = vec![];
@@ -146,12 +146,24 @@ async fn deaf_command_is_dead_before_the_deadline() -> Result<()> {
 }
 
 /// Starts the commands of a round, each under a lock of its own.
-fn start(sidecars: &[Sidecar], round: usize) -> Result<Vec<Deaf<'_>>> {
+fn start(sidecars: &[Sidecar], round: usize) -> Result<Vec<Deaf>> {
     let mut all = vec![];
+    for (number, sidecar) in sidecars.iter().cycle().take(ALONE).enumerate() {
+        let lock = format!("{round}-alone-{number}");
+        let ttl = TTL_SECONDS.to_string();
+        let flags = ["--lock", &lock, "--session-ttl", &ttl];
+        let user = &sidecar.pod.kubeconfig;
+        all.push(Deaf::start(|script| {
+            Exec::alone(BINARY, user, &flags, script)
+        })?);
+    }
     for command in 0..COMMANDS {
         for (number, sidecar) in sidecars.iter().enumerate() {
             let lock = format!("{round}-{number}-{command}");
-            all.push(Deaf::start(sidecar, &lock)?);
+            let flags = ["--lock", &lock];
+            all.push(Deaf::start(|script| {
+                Exec::start(BINARY, sidecar, &flags, script)
+            })?);
         }
     }
     Ok(all)

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::register::Register;
 use super::{LOCK, exec};
 use crate::harness::{
-    Exec, PATIENCE, Pids, Sidecar, TakeOver, eventually, is_dead, now, signal, stop_tree,
+    Exec, PATIENCE, Pids, Sidecar, TakeOver, deadline, eventually, is_dead, now, signal, stop_tree,
     until_dead,
 };
 use crate::support::{Pair, tell, until_queued};
@@ -171,7 +171,7 @@ async fn command_of_a_stopped_keeper_dies_before_the_deadline() -> Result<()> {
     let stopped = now();
     signal(writers.pids.keeper, Signal::STOP)?;
     // The keeper knows of no later one. The sidecar still extends the lease.
-    let deadline = writers.pair.a.deadline(&writers.lease).await?;
+    let deadline = deadline(&writers.pair.a.url, &writers.lease).await?;
     let died = until_dead(&[writers.pids.command], PATIENCE).await?[0];
     ensure!(died < deadline, "{:?} late", died.since(deadline));
     tell(&format!(
