@@ -28,6 +28,7 @@ mod keeper;
 mod launch;
 mod link;
 mod lost_file;
+mod slots;
 mod tree;
 
 use std::ffi::OsString;
@@ -35,6 +36,7 @@ use std::fs::File;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::ValueEnum;
 
 use super::client::Server;
@@ -42,6 +44,7 @@ use super::output;
 use crate::protocol::ids::{OWNER_ID_MAX_BYTES, Resource, is_printable};
 use ending::OnLost;
 pub(super) use launch::{Args as LaunchArgs, run as launch};
+use slots::Slot;
 
 /// This binary, also if its file was replaced.
 const OWN_BINARY: &str = "/proc/self/exe";
@@ -77,6 +80,12 @@ pub(super) struct Args {
     /// not answer. Default: without a limit for the lock, and 30 s for the server.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     wait_timeout: Option<Duration>,
+    /// How many may run at once, 1 to 32, each under one of as many locks: NAME/slot-1 and so on. All callers
+    /// must give the same number. Default: one, under the lock NAME itself.
+    #[arg(
+        long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=slots::SLOTS_MAX),
+    )]
+    concurrency: Option<u8>,
     /// What to do with the command if its lease is lost.
     #[arg(long, value_enum, default_value_t = OnLost::Term)]
     on_lost: OnLost,
@@ -160,6 +169,11 @@ fn report(failure: &Failure) -> ExitCode {
 }
 
 impl Args {
+    /// Returns the locks, one of which is enough.
+    fn slots(&self) -> anyhow::Result<Vec<Slot>> {
+        slots::slots(&self.lock, self.concurrency).context("--lock is too long for --concurrency")
+    }
+
     /// Checks the combination of the flags.
     fn check(&self, is_flag: impl Fn(&str) -> bool) -> Result<(), Failure> {
         let is_empty = self
@@ -170,6 +184,7 @@ impl Args {
             let error = anyhow::anyhow!("the command is empty; write it after --");
             return Err(Failure::usage(error));
         }
+        self.slots().map_err(Failure::usage)?;
         if self.url.is_some() {
             // Their variables may be there for other programs, or for an exec around this one.
             let mut without_effect = agent::FLAGS.iter().filter(|flag| is_flag(flag));

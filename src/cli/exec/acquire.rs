@@ -1,13 +1,16 @@
 //! Waits for the lock, as `--if-held` and `--wait-timeout` say.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
+use futures::future::select_all;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
 use super::hold::{Event, Hold, Holder, Lease, Problem, Request};
 use super::keeper::receive;
 use super::link::{Link, Message};
+use super::slots::Slot;
 use super::{Args, Failure, IfHeld, ends_a_process, exit_code};
 use crate::cli::client::{Server, retry_pause};
 use crate::clock::{Clock as _, SystemClock};
@@ -42,6 +45,7 @@ impl LockServer<'_> {
 pub(super) struct Holding {
     pub(super) hold: Hold,
     pub(super) lease: Lease,
+    pub(super) slot: Slot,
 }
 
 /// What is known while the lock is not acquired.
@@ -54,23 +58,41 @@ struct Progress {
     error: Option<anyhow::Error>,
 }
 
+impl Progress {
+    /// Records that the request is queued, and reports changes: of several slots only the first.
+    fn wait(&mut self, args: &Args, holder: Option<Holder>, queue_length: u64) {
+        let is_new = !self.waits || (args.concurrency.is_none() && holder != self.holder);
+        if is_new {
+            let known = holder.as_ref();
+            let (owner, since) = known.map_or(("", ""), |one| (&*one.owner_id, &*one.held_since));
+            tracing::info!(
+                resource = %args.lock, ownerId = owner, heldSince = since, queueLength = queue_length,
+                "waiting"
+            );
+        }
+        self.waits = true;
+        self.holder = holder;
+    }
+}
+
 /// Acquires the lock. Returns an exit code if it is not acquired, and that is not an error.
 pub(super) async fn acquire(
     args: &Args,
     server: &LockServer<'_>,
     link: &AsyncFd<Link>,
 ) -> Result<Result<Holding, u8>, Failure> {
-    let mut progress = Progress::default();
+    let progress = RefCell::default();
     let limit = args.wait_timeout.unwrap_or(Duration::MAX);
     let acquired = tokio::select! {
         biased;
         code = until_asked_to_end(link) => return Ok(Err(code?)),
         code = until_failed(server.agent.as_ref()) => return Ok(Err(code)),
-        acquired = timeout(limit, retry(args, server, &mut progress)) => acquired,
+        acquired = timeout(limit, retry(args, server, &progress)) => acquired,
     };
-    match (acquired, progress.error) {
+    let Progress { waits, error, .. } = progress.into_inner();
+    match (acquired, error) {
         (Ok(acquired), _) => Ok(acquired?.map_err(|held| answer_held(args, held.holder.as_ref()))),
-        (Err(_elapsed), error) if !progress.waits => Err(error
+        (Err(_elapsed), error) if !waits => Err(error
             .unwrap_or_else(|| anyhow::anyhow!(server.no_answer()))
             .into()),
         (Err(_elapsed), _) => {
@@ -102,12 +124,13 @@ fn answer_held(args: &Args, holder: Option<&Holder>) -> u8 {
 async fn retry(
     args: &Args,
     server: &LockServer<'_>,
-    progress: &mut Progress,
+    progress: &RefCell<Progress>,
 ) -> Result<Result<Holding, Problem>, Failure> {
+    let mut slots = args.slots()?;
     let mut failing_since = SystemClock.now();
     let mut failures = 0;
     loop {
-        let error = match try_once(args, server.url, progress).await {
+        let error = match try_slots(args, server.url, &mut slots, progress).await {
             Ok(Ok(holding)) => return Ok(Ok(holding)),
             Ok(Err(problem)) if problem.is_held() => return Ok(Err(problem)),
             Ok(Err(problem)) if !problem.is_transient() => {
@@ -118,14 +141,14 @@ async fn retry(
         };
         let now = SystemClock.now();
         failures += 1;
-        if std::mem::take(&mut progress.waits) {
+        if std::mem::take(&mut progress.borrow_mut().waits) {
             (failing_since, failures) = (now, 1);
         }
         if now.since(failing_since) >= RETRY_FOR {
             return Err(error.into());
         }
         let text = format!("{error:#}");
-        let logged = progress.error.replace(error);
+        let logged = progress.borrow_mut().error.replace(error);
         if logged.is_none_or(|logged| format!("{logged:#}") != text) {
             tracing::warn!(error = text, "lock not acquired; retrying");
         }
@@ -133,20 +156,54 @@ async fn retry(
     }
 }
 
+/// Tries all slots in a random order, then waits for the first that is free, unless `--if-held` says
+/// otherwise.
+async fn try_slots(
+    args: &Args,
+    url: &Server,
+    slots: &mut [Slot],
+    progress: &RefCell<Progress>,
+) -> anyhow::Result<Result<Holding, Problem>> {
+    let waits = args.if_held == IfHeld::Wait;
+    if let [slot] = slots {
+        return try_once(args, url, slot, waits, progress).await;
+    }
+    fastrand::shuffle(slots);
+    let mut held = None;
+    // One after the other: if this exec got several at once, others would find all of them held.
+    for slot in &*slots {
+        match try_once(args, url, slot, false, progress).await? {
+            Err(problem) if problem.is_held() => held = Some(problem),
+            done => return Ok(done),
+        }
+    }
+    if let Some(held) = held.filter(|_| !waits) {
+        return Ok(Err(held));
+    }
+    let all = slots
+        .iter()
+        .map(|slot| try_once(args, url, slot, true, progress));
+    // The other connections close, so their queue entries, and a second grant, end.
+    let (first, ..) = select_all(all.map(Box::pin)).await;
+    first
+}
+
 async fn try_once(
     args: &Args,
     url: &Server,
-    progress: &mut Progress,
+    slot: &Slot,
+    waits: bool,
+    progress: &RefCell<Progress>,
 ) -> anyhow::Result<Result<Holding, Problem>> {
     let program = args.command.first().map(std::path::Path::new);
     let name = program
         .and_then(|path| path.file_name())
         .unwrap_or_default();
     let request = Request {
-        resource: args.lock.as_str(),
+        resource: slot.resource.as_str(),
         owner: args.owner.as_deref(),
         command: &name.to_string_lossy(),
-        wait_seconds: (args.if_held != IfHeld::Wait).then_some(0),
+        wait_seconds: (!waits).then_some(0),
     };
     let opened = timeout(SILENCE_MAX, Hold::open(url, &request)).await;
     let mut hold = match opened?? {
@@ -159,30 +216,21 @@ async fn try_once(
             Some(Event::Acquired(lease)) if SystemClock.now() >= lease.deadline => {
                 anyhow::bail!("the lease ended before the command was started")
             }
-            Some(Event::Acquired(lease)) => return Ok(Ok(Holding { hold, lease })),
+            Some(Event::Acquired(lease)) => {
+                let slot = slot.clone();
+                return Ok(Ok(Holding { hold, lease, slot }));
+            }
             Some(Event::Waiting {
                 holder,
                 queue_length,
             }) => {
-                if holder != progress.holder || !progress.waits {
-                    report_waiting(args, holder.as_ref(), queue_length);
-                }
-                progress.waits = true;
-                progress.holder = holder;
+                progress.borrow_mut().wait(args, holder, queue_length);
             }
             Some(Event::Failed(problem)) => return Ok(Err(problem)),
             Some(_) => {}
             None => anyhow::bail!("the sidecar ended the connection"),
         }
     }
-}
-
-fn report_waiting(args: &Args, holder: Option<&Holder>, queue_length: u64) {
-    let (owner, since) = holder.map_or(("", ""), |holder| (&*holder.owner_id, &*holder.held_since));
-    tracing::info!(
-        resource = %args.lock, ownerId = owner, heldSince = since, queueLength = queue_length,
-        "waiting"
-    );
 }
 
 /// Waits until the agent of this exec reports a failure, which it has printed, or ends.

@@ -111,12 +111,12 @@ async fn keep(args: &Args, start: Start, lost_file: &LostFile) -> Result<u8, Fai
     if server.agent.is_none() {
         tracing::info!(resource = %args.lock, sidecar = %url, "using a sidecar");
     }
-    let Holding { hold, lease } = match acquire(args, &server, &link).await? {
+    let Holding { hold, lease, slot } = match acquire(args, &server, &link).await? {
         Ok(holding) => holding,
         Err(code) => return Ok(code),
     };
     tracing::info!(
-        resource = %args.lock, leaseId = lease.id, fencingToken = lease.token, "lock acquired"
+        resource = %slot.resource, leaseId = lease.id, fencingToken = lease.token, "lock acquired"
     );
     let started = SystemClock.now();
     let rules = Rules {
@@ -131,7 +131,7 @@ async fn keep(args: &Args, start: Start, lost_file: &LostFile) -> Result<u8, Fai
     let connection = connection.context("the connection cannot be shared")?;
     tell(&link, &Message::Connection(connection));
     tell(&link, &Message::Started);
-    let command = command::start(args, url, &lease, stdin).inspect_err(|_not_started| {
+    let command = command::start(args, url, (&lease, &slot), stdin).inspect_err(|_not_started| {
         tell(&link, &Message::Done(exit_code::UNAVAILABLE));
     });
     let command = command.context("cannot start a process")?;

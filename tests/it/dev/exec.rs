@@ -2,6 +2,7 @@
 //! command when one of its two processes is killed or stopped.
 
 mod processes;
+mod slots;
 
 use std::fmt::Write as _;
 use std::fs;
