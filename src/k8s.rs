@@ -6,6 +6,7 @@
 //! update is one PUT of the status with the resourceVersion that it is based on: that is the
 //! compare-and-swap.
 
+pub mod causes;
 pub mod client;
 pub mod convert;
 pub mod errors;

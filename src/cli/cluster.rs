@@ -10,13 +10,13 @@ use kube::{Client, Config};
 
 use crate::agent::{self, Agent, Memory};
 use crate::clock::SystemClock;
-use crate::k8s::{K8sLockStore, K8sSessionStore};
+use crate::k8s::{K8sLockStore, K8sSessionStore, causes};
 
 /// Where the kubelet mounts a pod's token, CA and namespace.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Which API server, and which namespace of it.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[group(id = "cluster")]
 pub(super) struct Args {
     /// A kubeconfig file; default: KUBECONFIG, then the service account that the kubelet mounts, then
@@ -59,6 +59,7 @@ impl Args {
         let server = server_of(&config.cluster_url);
         let connect = || {
             crate::k8s::connect(config)
+                .map_err(|error| anyhow::anyhow!(causes::chain(&error)))
                 .with_context(|| format!("cannot use the credentials for {server}"))
         };
         let namespace = self.namespace.as_ref();

@@ -4,12 +4,10 @@
 //! connection never opened, it is. After a 5xx, a timeout or a broken connection it is not: the
 //! outcome is `Ambiguous`, and the caller re-reads. A failed read changed nothing in either case.
 
-use std::error::Error;
-
 use http::StatusCode;
-use hyper_util::client::legacy;
 use kube::core::Status;
 
+use super::causes::{chain, never_connected};
 use crate::crd::INSTALL_COMMAND;
 use crate::store::StoreError;
 
@@ -241,36 +239,6 @@ pub(in crate::k8s) fn one_line(text: &str) -> String {
         short.push('…');
     }
     short
-}
-
-fn never_connected(error: &kube::Error) -> bool {
-    causes(error).any(|cause| {
-        cause
-            .downcast_ref::<legacy::Error>()
-            .is_some_and(legacy::Error::is_connect)
-    })
-}
-
-/// Returns the error and its causes in one line. kube repeats a cause in its own text, so repeated
-/// causes are left out.
-fn chain(error: &kube::Error) -> String {
-    let mut line = String::new();
-    for cause in causes(error) {
-        let text = cause.to_string();
-        if line.ends_with(&text) {
-            continue;
-        }
-        if !line.is_empty() {
-            line.push_str(": ");
-        }
-        line.push_str(&text);
-    }
-    one_line(&line)
-}
-
-fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    let first: &(dyn Error + 'static) = error;
-    std::iter::successors(Some(first), |cause| Error::source(*cause))
 }
 
 #[cfg(test)]

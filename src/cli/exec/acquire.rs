@@ -18,6 +18,8 @@ use crate::protocol::time::SessionTtl;
 
 /// For how long a sidecar that does not answer, or cannot serve yet, is asked again.
 pub(super) const RETRY_FOR: Duration = Duration::from_secs(30);
+/// How long the agent of this exec may take until it serves: a credential plugin may ask a server.
+const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long a sidecar may be silent: longer than the proof that a holder has expired, which a try waits
 /// for (1.05 session TTLs), and than the pause between two events (a third).
 const SILENCE_MAX: Duration = Duration::from_secs(SessionTtl::MAX.as_secs() * 5 / 4);
@@ -30,11 +32,13 @@ pub(super) struct LockServer<'a> {
 }
 
 impl LockServer<'_> {
-    fn no_answer(&self) -> String {
+    fn no_answer(&self) -> anyhow::Error {
         if self.agent.is_some() {
-            return "no answer from the API server; see the lines above".to_owned();
+            return anyhow::anyhow!(
+                "no answer from the API server, or from the credential plugin of the kubeconfig"
+            );
         }
-        format!(
+        anyhow::anyhow!(
             "no answer from the sidecar at {} (start it, or correct LEASEHOLD_URL)",
             self.url
         )
@@ -86,19 +90,37 @@ pub(super) async fn acquire(
     let acquired = tokio::select! {
         biased;
         code = until_asked_to_end(link) => return Ok(Err(code?)),
-        code = until_failed(server.agent.as_ref()) => return Ok(Err(code)),
-        acquired = timeout(limit, retry(args, server, &progress)) => acquired,
+        acquired = timeout(limit, acquire_from(args, server, &progress)) => acquired,
     };
     let Progress { waits, error, .. } = progress.into_inner();
-    match (acquired, error) {
-        (Ok(acquired), _) => Ok(acquired?.map_err(|held| answer_held(args, held.holder.as_ref()))),
-        (Err(_elapsed), error) if !waits => Err(error
-            .unwrap_or_else(|| anyhow::anyhow!(server.no_answer()))
-            .into()),
-        (Err(_elapsed), _) => {
+    match acquired {
+        Ok(acquired) => acquired,
+        Err(_elapsed) if !waits => Err(error.unwrap_or_else(|| server.no_answer()).into()),
+        Err(_elapsed) => {
             tracing::error!(resource = %args.lock, "wait timeout; command not run");
             Ok(Err(exit_code::HELD))
         }
+    }
+}
+
+async fn acquire_from(
+    args: &Args,
+    server: &LockServer<'_>,
+    progress: &RefCell<Progress>,
+) -> Result<Result<Holding, u8>, Failure> {
+    let Some(agent) = &server.agent else {
+        return retry(args, server, progress).await;
+    };
+    // Validity counts from a request, so none is sent before the agent can answer.
+    match timeout(READY_LIMIT, until_ready(agent)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(code)) => return Ok(Err(code)),
+        Err(_elapsed) => return Err(server.no_answer().into()),
+    }
+    tokio::select! {
+        biased;
+        ready = until_ready(agent) => Ok(Err(ready.err().unwrap_or(exit_code::UNAVAILABLE))),
+        acquired = retry(args, server, progress) => acquired,
     }
 }
 
@@ -125,19 +147,21 @@ async fn retry(
     args: &Args,
     server: &LockServer<'_>,
     progress: &RefCell<Progress>,
-) -> Result<Result<Holding, Problem>, Failure> {
+) -> Result<Result<Holding, u8>, Failure> {
     let mut slots = args.slots()?;
     let mut failing_since = SystemClock.now();
     let mut failures = 0;
     loop {
         let error = match try_slots(args, server.url, &mut slots, progress).await {
             Ok(Ok(holding)) => return Ok(Ok(holding)),
-            Ok(Err(problem)) if problem.is_held() => return Ok(Err(problem)),
+            Ok(Err(problem)) if problem.is_held() => {
+                return Ok(Err(answer_held(args, problem.holder.as_ref())));
+            }
             Ok(Err(problem)) if !problem.is_transient() => {
                 return Err(anyhow::anyhow!(problem.detail).into());
             }
             Ok(Err(problem)) => anyhow::anyhow!(problem.detail),
-            Err(error) => error.context(server.no_answer()),
+            Err(error) => error.context(server.no_answer().to_string()),
         };
         let now = SystemClock.now();
         failures += 1;
@@ -233,18 +257,16 @@ async fn try_once(
     }
 }
 
-/// Waits until the agent of this exec reports a failure, which it has printed, or ends.
-async fn until_failed(agent: Option<&AsyncFd<Link>>) -> u8 {
-    let Some(agent) = agent else {
-        return std::future::pending().await;
-    };
+/// Waits until the agent of this exec serves. Returns an exit code if it fails, which it has printed, or ends.
+async fn until_ready(agent: &AsyncFd<Link>) -> Result<(), u8> {
     loop {
         match receive(agent).await {
-            Ok(Some(Message::Failed(code))) => return code,
+            Ok(Some(Message::Ready)) => return Ok(()),
+            Ok(Some(Message::Failed(code))) => return Err(code),
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => {
                 tracing::error!("agent ended; command not run");
-                return exit_code::UNAVAILABLE;
+                return Err(exit_code::UNAVAILABLE);
             }
         }
     }

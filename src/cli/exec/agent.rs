@@ -5,23 +5,28 @@
 //! Invariant: it ends when none of them is left.
 
 use std::fs;
+use std::io;
 use std::os::unix::net::UnixListener;
 
 use anyhow::Context as _;
 use clap::builder::RangedU64ValueParser;
+use nix::sys::signal::SigSet;
 use tokio::io::unix::AsyncFd;
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::acquire::RETRY_FOR;
-use super::keeper::{block_signals, receive, registered};
+use super::keeper::{receive, registered};
 use super::link::{Link, Message};
 use super::{Failure, report};
 use crate::agent::{Config, OnTerm};
 use crate::cli::client::retry_pause;
+use crate::cli::cluster::{self, Cluster};
 use crate::cli::flags::session_ttl;
+use crate::cli::pod;
 use crate::cli::serve::{block_on, run_while_serving};
-use crate::cli::{cluster, pod};
 use crate::clock::{Clock as _, SystemClock};
 use crate::http::serve::{Bounds, serve};
 use crate::http::{self, HttpOptions};
@@ -79,7 +84,6 @@ impl Args {
 
 /// Serves until the other processes have ended. An error is reported to the keeper as an exit code.
 pub(super) fn run(args: &super::Args) -> anyhow::Result<()> {
-    block_signals().context("signals cannot be handled")?;
     let link = Link::inherited().context("no link to the first process")?;
     let received = link.wait();
     let Some(Message::Listener(listener)) =
@@ -89,8 +93,9 @@ pub(super) fn run(args: &super::Args) -> anyhow::Result<()> {
     };
     let log = args.log.start_for_agent_of("leasehold::cli::exec")?;
     block_on(async {
+        ignore_signals().context("signals cannot be handled")?;
         let link = registered(link)?;
-        // Open until the keeper has received the failure: it would report that it cannot connect.
+        // Open until the keeper has received a failure: it would report that it cannot connect.
         let listener = UnixListener::from(listener);
         if let Err(failure) = serve_until_unused(&args.agent, &link, &listener).await {
             let _ended = link.get_ref().send(&Message::Failed(failure.code));
@@ -108,23 +113,41 @@ pub(super) fn run(args: &super::Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Its link ends this process, and no signal. By handlers, and not by a mask: a credential plugin would
+/// inherit that.
+fn ignore_signals() -> io::Result<()> {
+    for kind in [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+        SignalKind::quit(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+    ] {
+        // The handler stays.
+        let _unread = signal(kind)?;
+    }
+    Ok(SigSet::empty().thread_set_mask()?)
+}
+
 async fn serve_until_unused(
     args: &Args,
     link: &AsyncFd<Link>,
     listener: &UnixListener,
 ) -> Result<(), Failure> {
-    let config = args.cluster.config().await.map_err(Failure::usage)?;
-    let cluster = args.cluster.connect_to(&config)?;
-    let identity = tokio::select! {
+    let prepared = async {
+        let cluster = connect(&args.cluster).await?;
+        let Identity { user, pod } = identify(&cluster).await?;
+        if let Some(error) = foreign_pod(&user, pod.as_ref(), &cluster.namespace) {
+            return Err(Failure::usage(error));
+        }
+        Ok((cluster, user, args.config(pod.unwrap_or_else(no_pod))))
+    };
+    let (cluster, user, config) = tokio::select! {
         biased;
         () = until_unused(link) => return Ok(()),
-        identity = identify(&cluster) => identity?,
+        prepared = prepared => prepared?,
     };
-    let Identity { user, pod } = identity;
-    if let Some(error) = foreign_pod(&user, pod.as_ref(), &cluster.namespace) {
-        return Err(Failure::usage(error));
-    }
-    let config = args.config(pod.unwrap_or_else(no_pod));
     tracing::info!(
         server = cluster.server, namespace = cluster.namespace, user, pod = %config.pod.name,
         sessionTtlSeconds = config.session_ttl.as_secs(), "using the API server"
@@ -139,9 +162,24 @@ async fn serve_until_unused(
     let stop = CancellationToken::new();
     let mut servers = JoinSet::new();
     servers.spawn(serve(listener, router, Bounds::API, stop.clone()));
+    let ready = link.get_ref().send(&Message::Ready);
+    ready.context("no link to the keeper")?;
     run_while_serving(&mut servers, until_unused(link)).await?;
     run_while_serving(&mut servers, agent.shut_down(OnTerm::AppsEnded)).await?;
     Ok(())
+}
+
+/// Connects in another thread: a credential plugin may take long, or hang, and the end of the other
+/// processes is noticed meanwhile.
+async fn connect(args: &cluster::Args) -> Result<Cluster, Failure> {
+    let (args, runtime) = (args.clone(), Handle::current());
+    let connected = spawn_blocking(move || {
+        let config = runtime.block_on(args.config());
+        let config = config.map_err(Failure::usage)?;
+        let _within = runtime.enter();
+        Ok(args.connect_to(&config)?)
+    });
+    connected.await.context("the connection panicked")?
 }
 
 /// A session is owned by its pod, and an owner in another namespace counts as deleted. Returns the error for
@@ -166,7 +204,7 @@ fn no_pod() -> PodRef {
 }
 
 /// Returns the identity of the credentials. Retries for as long as for a sidecar.
-async fn identify(cluster: &cluster::Cluster) -> anyhow::Result<Identity> {
+async fn identify(cluster: &Cluster) -> anyhow::Result<Identity> {
     let started = SystemClock.now();
     let mut failures = 0;
     loop {
@@ -186,7 +224,7 @@ async fn identify(cluster: &cluster::Cluster) -> anyhow::Result<Identity> {
     }
 }
 
-fn not_identified(cluster: &cluster::Cluster, error: StoreError) -> anyhow::Error {
+fn not_identified(cluster: &Cluster, error: StoreError) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("the API server at {}", cluster.server))
 }
 

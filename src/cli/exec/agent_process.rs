@@ -1,7 +1,7 @@
 //! The third process for the first one: its start, and its end.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use super::link::{Link, Message};
 use super::{AGENT, OWN_BINARY, tree};
 
 /// How long its end may take. It is longer than an agent needs while the API server does not answer.
 const END_LIMIT: Duration = Duration::from_secs(20);
+/// The same after a loss, which leaves it little to release. It may be stopped.
+const END_AFTER_LOSS: Duration = Duration::from_secs(2);
 
 /// The process with the agent. It ends when no process has its link.
 pub(super) struct AgentProcess {
@@ -57,13 +59,19 @@ impl AgentProcess {
         self.link.share()
     }
 
-    /// Lets it end, and waits for that. Kills it if it does not: a process that is left would keep standard
-    /// error open. All other users of the link, and the command, must have ended.
-    pub(super) fn end(self) -> io::Result<()> {
+    /// Lets it end, and waits for that. Then kills what is left of it, such as a credential plugin that hangs:
+    /// that would keep standard error open. All other users of the link, and the command, must have ended.
+    pub(super) fn end(self, is_lost: bool) -> io::Result<()> {
         drop(self.link);
-        let limit = Timespec::try_from(END_LIMIT).map_err(io::Error::other)?;
-        let mut ended = [PollFd::new(&self.descriptor, PollFlags::IN)];
-        if poll(&mut ended, Some(&limit))? == 0 {
+        let limit = if is_lost { END_AFTER_LOSS } else { END_LIMIT };
+        let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
+        poll(
+            &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
+            Some(&limit),
+        )?;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // If it was reaped before, its group may be another one's.
+        if waitid(WaitId::PidFd(self.descriptor.as_fd()), options).is_ok() {
             tree::kill_group(self.pid);
         }
         Ok(())

@@ -76,8 +76,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
     let code = front.watch();
     drop(front);
     // After an error, the keeper may still need the agent.
-    if let (Ok(_), Some(agent)) = (&code, agent)
-        && let Err(error) = agent.end()
+    if let (Ok(code), Some(agent)) = (&code, agent)
+        && let Err(error) = agent.end(*code == exit_code::LOST)
     {
         output::error(&anyhow::Error::new(error).context("the agent's end was not awaited"));
     }
@@ -218,6 +218,7 @@ impl Front {
             Message::Connection(descriptor) => self.connection = Some(descriptor),
             // These are for the other processes.
             Message::Listener(_)
+            | Message::Ready
             | Message::Failed(_)
             | Message::Agent(_)
             | Message::Stdin(_)

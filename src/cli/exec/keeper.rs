@@ -44,36 +44,24 @@ const GRACE_MAX: Duration = Duration::from_secs(5);
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     block_signals().context("signals cannot be handled")?;
     let link = Link::inherited().context("no link to the first process")?;
-    let receive = || {
-        link.wait()
-            .context("this role is for `leasehold exec` itself")
-    };
-    let (mut stdin, mut agent) = (None, None);
-    let backstop = loop {
-        match receive()? {
-            Some(Message::Stdin(descriptor)) => stdin = Some(descriptor),
-            Some(Message::Agent(descriptor)) => agent = Some(Link::of(descriptor)),
-            Some(Message::Backstop(descriptor)) => break descriptor,
-            _ => return Err(anyhow::anyhow!("the first process has ended").into()),
-        }
-    };
-    let stdin = stdin.context("no standard input for the command")?;
-    let start = Start {
-        link,
-        agent,
-        stdin: stdin.into(),
-        backstop: Alarm::of(backstop),
-    };
-    set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
-    let front = getppid();
+    let front = link
+        .creator()
+        .context("this role is for `leasehold exec` itself")?;
     let lost_file = LostFile::of_first_process()?;
-    let log = args.log.start_in_background()?;
-    let done = block_on(async { Ok(keep(args, start, &lost_file).await) });
-    // What is left to log is written, for a moment at most.
-    drop(log);
-    if getppid() != front {
+    let done = run_for(args, link, &lost_file);
+    if getppid() != Some(front) {
         lost_file.remove_directory();
     }
+    done
+}
+
+fn run_for(args: &Args, link: Link, lost_file: &LostFile) -> Result<u8, Failure> {
+    let start = Start::receive(link)?;
+    set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
+    let log = args.log.start_in_background()?;
+    let done = block_on(async { Ok(keep(args, start, lost_file).await) });
+    // What is left to log is written, for a moment at most.
+    drop(log);
     done?
 }
 
@@ -94,6 +82,26 @@ struct Start {
     agent: Option<Link>,
     stdin: Stdio,
     backstop: Alarm,
+}
+
+impl Start {
+    fn receive(link: Link) -> anyhow::Result<Self> {
+        let (mut stdin, mut agent) = (None, None);
+        let backstop = loop {
+            match link.wait().context("the link is broken")? {
+                Some(Message::Stdin(descriptor)) => stdin = Some(descriptor),
+                Some(Message::Agent(descriptor)) => agent = Some(Link::of(descriptor)),
+                Some(Message::Backstop(descriptor)) => break descriptor,
+                _ => anyhow::bail!("the first process has ended"),
+            }
+        };
+        Ok(Self {
+            link,
+            agent,
+            stdin: stdin.context("no standard input for the command")?.into(),
+            backstop: Alarm::of(backstop),
+        })
+    }
 }
 
 async fn keep(args: &Args, start: Start, lost_file: &LostFile) -> Result<u8, Failure> {
@@ -386,7 +394,7 @@ impl Keeper<'_> {
 
     /// Releases the lock. Closing the connection would do so, too, and could not be confirmed.
     async fn release(&mut self, url: &Server, lease: &Lease) {
-        if self.hold.is_none() {
+        if self.hold.is_none() || SystemClock.now() >= self.ending.deadline() {
             return;
         }
         let path = format!("/v1/locks/{}", lease.id);

@@ -10,15 +10,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use rustix::process::Pid;
 
 /// A kind and a number.
 const PACKET: usize = 9;
 
-/// A message. The front sends the first six, the agent the next one, and the keeper the others.
+/// A message. The front sends the first six, the agent the next two, and the keeper the others.
 #[derive(Debug)]
 pub(super) enum Message {
     /// The socket for the agent to listen on.
@@ -33,6 +35,8 @@ pub(super) enum Message {
     Signal(i32),
     /// A signal that the terminal has also sent to the command.
     TerminalSignal(i32),
+    /// The agent serves.
+    Ready,
     /// The agent cannot serve. The exit code is this.
     Failed(u8),
     /// The command runs.
@@ -77,6 +81,11 @@ impl Link {
         self.0.try_clone()
     }
 
+    /// Returns the process that created both ends.
+    pub(super) fn creator(&self) -> io::Result<Pid> {
+        Ok(socket_peercred(&self.0)?.pid)
+    }
+
     /// Returns the socket, for a process that inherits it.
     pub(super) fn into_fd(self) -> OwnedFd {
         self.0
@@ -92,6 +101,7 @@ impl Link {
             Message::Done(code) => (b'd', u64::from(*code), None),
             Message::Failed(code) => (b'f', u64::from(*code), None),
             Message::Started => (b'p', 0, None),
+            Message::Ready => (b'r', 0, None),
             Message::Backstop(fd) => (b'b', 0, Some(fd)),
             Message::Connection(fd) => (b'c', 0, Some(fd)),
             Message::Listener(fd) => (b'l', 0, Some(fd)),
@@ -176,6 +186,7 @@ fn decode(packet: [u8; PACKET], descriptor: Option<OwnedFd>) -> Option<Message> 
         b'd' => u8::try_from(number).ok().map(Message::Done),
         b'f' => u8::try_from(number).ok().map(Message::Failed),
         b'p' => Some(Message::Started),
+        b'r' => Some(Message::Ready),
         b'b' => descriptor.map(Message::Backstop),
         b'c' => descriptor.map(Message::Connection),
         b'l' => descriptor.map(Message::Listener),

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::fencing::Writers;
 use super::{LOCK, runs_until};
 use crate::harness::{
-    Cluster, Exec, Namespace, PATIENCE, Sidecar, TakeOver, eventually, now, own_file, signal,
+    Cluster, Exec, Kubeconfig, Namespace, PATIENCE, Sidecar, TakeOver, eventually, now, own_file,
+    signal,
 };
 use crate::support::{BINARY, until_free, until_queued};
 
@@ -141,4 +142,30 @@ async fn signal_to_all_processes_of_exec_releases_the_lock() -> Result<()> {
     exec.ends_with(128 + 15).await?;
     until_free(&namespace, LOCK).await?;
     until_no_session(&namespace).await
+}
+
+/// Nothing of the lease is used up before the agent can renew it.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_credential_plugin_costs_no_validity() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("exec-plugin").await?;
+    let pod = namespace.pod("a").await?;
+    let mut file: Value = serde_json::from_slice(&std::fs::read(&pod.kubeconfig.path)?)?;
+    let credential = json!({"apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential", "status": {"token": pod.token}});
+    file["users"][0]["user"] = json!({"exec": {"command": "sh", "interactiveMode": "Never",
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "args": ["-c", format!("sleep 1.5; echo '{credential}'")]}});
+    let path = pod.kubeconfig.path.with_extension("plugin");
+    std::fs::write(&path, file.to_string())?;
+    let user = Kubeconfig {
+        path,
+        ..pod.kubeconfig.clone()
+    };
+    let ttl = TTL.as_secs().to_string();
+    let flags = ["--lock", LOCK, "--session-ttl", &ttl];
+    let exec = Exec::alone(BINARY, &user, &flags, "sleep 8; echo token now")?;
+    exec.ends_with(0).await?;
+    ensure!(exec.printed("token").is_some(), "{}", exec.log());
+    until_free(&namespace, LOCK).await.map(drop)
 }

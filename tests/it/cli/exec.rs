@@ -35,6 +35,14 @@ fn exec(flags: &[&str], adjust: impl FnOnce(&mut Command)) -> (Option<i32>, Stri
     (status.code(), said)
 }
 
+/// Returns a user whose credentials a script prints.
+fn plugin(script: &str) -> String {
+    format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, \
+         args: [-c, '{script}'], interactiveMode: IfAvailable}}"
+    )
+}
+
 fn flag(path: &Path) -> String {
     format!("--kubeconfig={}", path.display())
 }
@@ -85,10 +93,9 @@ fn flags_for_a_cluster_are_refused_with_a_sidecar() {
 
 #[test]
 fn unusable_cluster_is_one_sentence() {
-    let fails = "exec: {apiVersion: client.authentication.k8s.io/v1, command: 'false', \
-                 interactiveMode: Never}";
     let broken = kubeconfig(SERVER, r#"token: "a\nb""#);
-    let without_login = kubeconfig(SERVER, fails);
+    let without_login = kubeconfig(SERVER, &plugin("echo SECRET; exit 1"));
+    let without_json = kubeconfig(SERVER, &plugin("echo SECRET"));
     let by_name = kubeconfig(SERVER, "");
     for (flags, code, words) in [
         (
@@ -105,13 +112,19 @@ fn unusable_cluster_is_one_sentence() {
         (
             vec![flag(without_login.path())],
             UNAVAILABLE,
-            "cannot use the credentials",
+            "the credential plugin of the kubeconfig failed",
+        ),
+        (
+            vec![flag(without_json.path())],
+            UNAVAILABLE,
+            "printed no ExecCredential",
         ),
     ] {
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
         let (ended, said) = exec(&flags, |_| {});
         assert_eq!(ended, Some(code), "{flags:?}: {said}");
         assert!(said.contains(words), "{flags:?}: {said}");
+        assert!(!said.contains("SECRET"), "{said}");
         assert_eq!(said.lines().count(), 1, "{flags:?}: {said}");
     }
 }
@@ -129,4 +142,22 @@ fn api_server_that_cannot_be_reached_is_waited_for() {
     );
     assert!(said.contains("API server not reached; retrying"), "{said}");
     assert_eq!(said.lines().count(), 2, "{said}");
+}
+
+#[test]
+fn credential_plugin_that_hangs_ends_with_exec() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pid");
+    // It reads standard input, and signals end it, as without exec.
+    let script = format!(
+        "cat; timeout 0.1 sleep 1000; echo $$ >{}; sleep 1000",
+        file.display()
+    );
+    let hangs = kubeconfig(SERVER, &plugin(&script));
+    let (code, said) = exec(&[&flag(hangs.path()), "--wait-timeout=1"], |_| {});
+    assert_eq!(code, Some(UNAVAILABLE), "{said}");
+    assert!(said.contains("or from the credential plugin"), "{said}");
+    let pid = fs::read_to_string(file).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
 }
