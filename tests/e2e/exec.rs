@@ -5,6 +5,7 @@ mod deaf;
 mod fencing;
 mod left_behind;
 mod register;
+mod slots;
 
 use std::path::Path;
 use std::time::Duration;

@@ -136,6 +136,11 @@ impl Exec {
         Ok(())
     }
 
+    /// Returns the process that holds the lock, if it runs.
+    pub(crate) fn keeper(&self) -> Option<i32> {
+        child(self.front.id(), "exec-keeper")
+    }
+
     /// Kills the process that the user started, and only that.
     pub(crate) fn kill9_front(&self) -> Result<()> {
         self.front.kill()
