@@ -125,6 +125,11 @@ fn exit_with(error: &clap::Error) -> ! {
     {
         // Without standard error, only the exit code reports the failure.
         let _unheard = error.print();
+        if std::env::args_os().all(|arg| arg != "--") {
+            output::error(&anyhow::anyhow!(
+                "the command is missing; write it after --"
+            ));
+        }
         std::process::exit(exec::USAGE.into());
     }
     error.exit()

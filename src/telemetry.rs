@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::panic;
 
-use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
@@ -62,15 +62,15 @@ pub fn init(format: LogFormat, filter: EnvFilter) {
 }
 
 /// Starts logging by a thread. If the writer takes no more, lines are dropped. Dropping the guard writes
-/// what is left, for a second at most.
+/// what is left, for a second at most. The other result is for text between the lines.
 pub fn init_in_background(
     format: LogFormat,
     filter: EnvFilter,
     writer: impl Write + Send + 'static,
-) -> WorkerGuard {
+) -> (WorkerGuard, NonBlocking) {
     let (writer, guard) = tracing_appender::non_blocking(writer);
-    init_with(format, filter, writer);
-    guard
+    init_with(format, filter, writer.clone());
+    (guard, writer)
 }
 
 fn init_with(

@@ -29,6 +29,7 @@ mod launch;
 mod link;
 mod lost_file;
 mod slots;
+mod status_line;
 mod tree;
 
 use std::ffi::OsString;
@@ -100,6 +101,9 @@ pub(super) struct Args {
     /// Ends the command after this long. Then the exit code is 204.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     max_run: Option<Duration>,
+    /// Writes only warnings and errors to standard error, as --log-level warn.
+    #[arg(long, short)]
+    quiet: bool,
     #[command(flatten)]
     agent: agent::Args,
     #[command(flatten)]

@@ -1,9 +1,11 @@
 //! The logging flags of every long-running role.
 
+use std::io::IsTerminal as _;
+
 use anyhow::Context;
 use clap::ValueEnum;
 
-use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
 
 use super::output;
 use crate::telemetry::{self, LogFormat};
@@ -42,30 +44,42 @@ impl Args {
 
     /// Starts logging by a thread, until the result is dropped: a reader of the log that is slow or
     /// gone does not block this process.
-    pub(super) fn start_in_background(&self) -> anyhow::Result<WorkerGuard> {
-        let filter = telemetry::filter(&self.log_level).context("--log-level")?;
-        Ok(telemetry::init_in_background(
-            self.format(),
-            filter,
-            output::standard_error(),
-        ))
+    pub(super) fn start_in_background(&self, is_quiet: bool) -> anyhow::Result<BackgroundLog> {
+        self.background(self.level(is_quiet))
     }
 
-    /// Like [`Self::start_in_background`], for an agent that serves one module, which logs its requests and
-    /// their failures itself. With the level `debug` or `trace` it logs all.
-    pub(super) fn start_for_agent_of(&self, module: &str) -> anyhow::Result<WorkerGuard> {
-        let log_level = if matches!(&*self.log_level, "info" | "warn" | "error") {
-            let others = self.log_level.replace("info", "warn");
-            format!("{others},leasehold::http=off,{module}={}", self.log_level)
-        } else {
-            self.log_level.clone()
-        };
-        let filter = telemetry::filter(&log_level).context("--log-level")?;
-        Ok(telemetry::init_in_background(
-            self.format(),
-            filter,
-            output::standard_error(),
-        ))
+    /// The same for an agent that serves one module, which logs its requests and their failures itself. With
+    /// the level `debug` or `trace` it logs all.
+    pub(super) fn start_for_agent_of(
+        &self,
+        module: &str,
+        is_quiet: bool,
+    ) -> anyhow::Result<BackgroundLog> {
+        let level = self.level(is_quiet);
+        if !matches!(level, "info" | "warn" | "error") {
+            return self.background(level);
+        }
+        let others = level.replace("info", "warn");
+        self.background(&format!("{others},leasehold::http=off,{module}={level}"))
+    }
+
+    fn background(&self, level: &str) -> anyhow::Result<BackgroundLog> {
+        let filter = telemetry::filter(level).context("--log-level")?;
+        let error = output::standard_error();
+        let is_for_a_person = error.is_terminal() && level == "info" && self.is_text();
+        let (guard, writer) = telemetry::init_in_background(self.format(), filter, error);
+        Ok(BackgroundLog {
+            _guard: guard,
+            terminal: is_for_a_person.then_some(writer),
+        })
+    }
+
+    fn level(&self, is_quiet: bool) -> &str {
+        if is_quiet { "warn" } else { &self.log_level }
+    }
+
+    fn is_text(&self) -> bool {
+        matches!(self.log_format, LogFormatFlag::Text)
     }
 
     fn format(&self) -> LogFormat {
@@ -74,6 +88,13 @@ impl Args {
             LogFormatFlag::Json => LogFormat::Json,
         }
     }
+}
+
+/// A log that a thread writes. Dropping it writes what is left.
+pub(super) struct BackgroundLog {
+    _guard: WorkerGuard,
+    /// For text between the lines, if they are on a terminal and in the default format.
+    pub(super) terminal: Option<NonBlocking>,
 }
 
 fn log_level(text: &str) -> Result<String, String> {

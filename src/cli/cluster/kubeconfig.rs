@@ -19,10 +19,16 @@ pub(super) async fn load(path: Option<&Path>, context: Option<&String>) -> anyho
         let read = read.with_context(|| format!("cannot read {name}"))?;
         (read, name)
     } else {
-        let read = Kubeconfig::read().map_err(redacted).context(
-            "no API server is configured: give --kubeconfig, or run in a pod with a ServiceAccount \
-             token",
-        )?;
+        let read = Kubeconfig::read().map_err(redacted).with_context(|| {
+            std::env::var("KUBECONFIG").map_or_else(
+                |_unset| {
+                    "no API server is configured: give --kubeconfig, or run in a pod with a \
+                     ServiceAccount token"
+                        .to_owned()
+                },
+                |files| format!("cannot read the kubeconfig {files} (of KUBECONFIG)"),
+            )
+        })?;
         (read, "the kubeconfig".to_owned())
     };
     let options = KubeConfigOptions {
@@ -42,8 +48,11 @@ pub(super) async fn load(path: Option<&Path>, context: Option<&String>) -> anyho
 /// Returns the error of an invalid file. The parser shows the lines around an error, which may have
 /// tokens and keys.
 fn redacted(error: KubeconfigError) -> anyhow::Error {
-    let KubeconfigError::Parse(error) = error else {
-        return error.into();
+    let error = match error {
+        KubeconfigError::Parse(error) => error,
+        // Its text has the path, and its cause is in it again.
+        KubeconfigError::ReadConfig(cause, _) => return cause.into(),
+        error => return error.into(),
     };
     match error.location() {
         Some(at) => anyhow!(

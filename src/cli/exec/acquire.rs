@@ -1,6 +1,7 @@
 //! Waits for the lock, as `--if-held` and `--wait-timeout` say.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use futures::future::select_all;
@@ -11,10 +12,11 @@ use super::hold::{Event, Hold, Holder, Lease, Problem, Request};
 use super::keeper::receive;
 use super::link::{Link, Message};
 use super::slots::Slot;
+use super::status_line::{StatusLine, Waiting};
 use super::{Args, Failure, IfHeld, ends_a_process, exit_code};
 use crate::cli::client::{Server, retry_pause};
 use crate::clock::{Clock as _, SystemClock};
-use crate::protocol::time::SessionTtl;
+use crate::protocol::time::{Moment, SessionTtl};
 
 /// For how long a sidecar that does not answer, or cannot serve yet, is asked again.
 pub(super) const RETRY_FOR: Duration = Duration::from_secs(30);
@@ -39,7 +41,7 @@ impl LockServer<'_> {
             );
         }
         anyhow::anyhow!(
-            "no answer from the sidecar at {} (start it, or correct LEASEHOLD_URL)",
+            "no answer from the sidecar or `leasehold dev` at {} (start it, or correct LEASEHOLD_URL)",
             self.url
         )
     }
@@ -54,28 +56,52 @@ pub(super) struct Holding {
 
 /// What is known while the lock is not acquired.
 #[derive(Default)]
-struct Progress {
-    /// Whether the sidecar has this request in its queue.
-    waits: bool,
+pub(super) struct Progress {
+    /// Since when the sidecar has this request in its queue.
+    waits_since: Option<Moment>,
     holder: Option<Holder>,
+    queue_length: u64,
+    /// Whether a person sees this in a line of the terminal.
+    is_shown: bool,
     /// Why the last try failed.
     error: Option<anyhow::Error>,
 }
 
 impl Progress {
-    /// Records that the request is queued, and reports changes: of several slots only the first.
+    /// Records that the request is queued, and logs changes: of several slots only the first.
     fn wait(&mut self, args: &Args, holder: Option<Holder>, queue_length: u64) {
-        let is_new = !self.waits || (args.concurrency.is_none() && holder != self.holder);
-        if is_new {
-            let known = holder.as_ref();
-            let (owner, since) = known.map_or(("", ""), |one| (&*one.owner_id, &*one.held_since));
+        let changes = args.concurrency.is_none() && holder != self.holder;
+        if !self.is_shown && (self.waits_since.is_none() || changes) {
+            let (owner, pod, since) = described(holder.as_ref());
             tracing::info!(
-                resource = %args.lock, ownerId = owner, heldSince = since, queueLength = queue_length,
-                "waiting"
+                resource = %args.lock, ownerId = owner, pod, heldSince = since,
+                queueLength = queue_length,
+                "lock held; waiting"
             );
         }
-        self.waits = true;
-        self.holder = holder;
+        self.waits_since.get_or_insert_with(|| SystemClock.now());
+        (self.holder, self.queue_length) = (holder, queue_length);
+    }
+
+    /// Returns what a person sees of it, if the request is queued.
+    pub(super) fn waiting<'a>(&'a self, lock: &'a str) -> Option<Waiting<'a>> {
+        self.waits_since.map(|since| Waiting {
+            lock,
+            since,
+            holder: self.holder.as_ref(),
+            queue_length: self.queue_length,
+        })
+    }
+}
+
+async fn show(
+    status: Option<&mut StatusLine>,
+    args: &Args,
+    progress: &RefCell<Progress>,
+) -> Infallible {
+    match status {
+        Some(status) => status.show(args.lock.as_str(), progress).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -84,20 +110,38 @@ pub(super) async fn acquire(
     args: &Args,
     server: &LockServer<'_>,
     link: &AsyncFd<Link>,
+    mut status: Option<StatusLine>,
 ) -> Result<Result<Holding, u8>, Failure> {
-    let progress = RefCell::default();
+    let progress = RefCell::new(Progress {
+        is_shown: status.is_some(),
+        ..Progress::default()
+    });
     let limit = args.wait_timeout.unwrap_or(Duration::MAX);
     let acquired = tokio::select! {
         biased;
         code = until_asked_to_end(link) => return Ok(Err(code?)),
         acquired = timeout(limit, acquire_from(args, server, &progress)) => acquired,
+        never = show(status.as_mut(), args, &progress) => match never {},
     };
-    let Progress { waits, error, .. } = progress.into_inner();
+    // Cleared before anything else is logged.
+    drop(status);
+    let Progress {
+        waits_since,
+        error,
+        holder,
+        ..
+    } = progress.into_inner();
     match acquired {
         Ok(acquired) => acquired,
-        Err(_elapsed) if !waits => Err(error.unwrap_or_else(|| server.no_answer()).into()),
+        Err(_elapsed) if waits_since.is_none() => {
+            Err(error.unwrap_or_else(|| server.no_answer()).into())
+        }
         Err(_elapsed) => {
-            tracing::error!(resource = %args.lock, "wait timeout; command not run");
+            let (owner, pod, since) = described(holder.as_ref());
+            tracing::error!(
+                resource = %args.lock, ownerId = owner, pod, heldSince = since,
+                "wait timeout; command not run"
+            );
             Ok(Err(exit_code::HELD))
         }
     }
@@ -124,10 +168,15 @@ async fn acquire_from(
     }
 }
 
-fn answer_held(args: &Args, holder: Option<&Holder>) -> u8 {
-    let (owner, pod, since) = holder.map_or(("", "", ""), |holder| {
+/// Returns the holder's name, its pod, and since when it has the lock, for the log.
+fn described(holder: Option<&Holder>) -> (&str, &str, &str) {
+    holder.map_or(("", "", ""), |holder| {
         (&*holder.owner_id, &*holder.pod, &*holder.held_since)
-    });
+    })
+}
+
+fn answer_held(args: &Args, holder: Option<&Holder>) -> u8 {
+    let (owner, pod, since) = described(holder);
     if args.if_held == IfHeld::Skip {
         tracing::info!(
             resource = %args.lock, ownerId = owner, pod, heldSince = since,
@@ -165,7 +214,7 @@ async fn retry(
         };
         let now = SystemClock.now();
         failures += 1;
-        if std::mem::take(&mut progress.borrow_mut().waits) {
+        if progress.borrow_mut().waits_since.take().is_some() {
             (failing_since, failures) = (now, 1);
         }
         if now.since(failing_since) >= RETRY_FOR {

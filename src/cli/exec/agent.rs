@@ -91,7 +91,9 @@ pub(super) fn run(args: &super::Args) -> anyhow::Result<()> {
     else {
         anyhow::bail!("the first process has ended");
     };
-    let log = args.log.start_for_agent_of("leasehold::cli::exec")?;
+    let log = args
+        .log
+        .start_for_agent_of("leasehold::cli::exec", args.quiet)?;
     block_on(async {
         ignore_signals().context("signals cannot be handled")?;
         let link = registered(link)?;

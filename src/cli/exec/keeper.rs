@@ -25,6 +25,7 @@ use super::exit_code;
 use super::hold::{Event, Hold, Lease};
 use super::link::{Link, Message};
 use super::lost_file::LostFile;
+use super::status_line::StatusLine;
 use super::{Args, Failure, children, command, ends_a_process, is_in_terminal, tree};
 use crate::cli::client::Server;
 use crate::cli::serve::block_on;
@@ -58,8 +59,9 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
 fn run_for(args: &Args, link: Link, lost_file: &LostFile) -> Result<u8, Failure> {
     let start = Start::receive(link)?;
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
-    let log = args.log.start_in_background()?;
-    let done = block_on(async { Ok(keep(args, start, lost_file).await) });
+    let mut log = args.log.start_in_background(args.quiet)?;
+    let status = log.terminal.take().map(StatusLine::new);
+    let done = block_on(async { Ok(keep(args, start, lost_file, status).await) });
     // What is left to log is written, for a moment at most.
     drop(log);
     done?
@@ -104,7 +106,12 @@ impl Start {
     }
 }
 
-async fn keep(args: &Args, start: Start, lost_file: &LostFile) -> Result<u8, Failure> {
+async fn keep(
+    args: &Args,
+    start: Start,
+    lost_file: &LostFile,
+    status: Option<StatusLine>,
+) -> Result<u8, Failure> {
     let Start {
         stdin, backstop, ..
     } = start;
@@ -119,7 +126,7 @@ async fn keep(args: &Args, start: Start, lost_file: &LostFile) -> Result<u8, Fai
     if server.agent.is_none() {
         tracing::info!(resource = %args.lock, sidecar = %url, "using a sidecar");
     }
-    let Holding { hold, lease, slot } = match acquire(args, &server, &link).await? {
+    let Holding { hold, lease, slot } = match acquire(args, &server, &link, status).await? {
         Ok(holding) => holding,
         Err(code) => return Ok(code),
     };
@@ -160,6 +167,9 @@ async fn keep(args: &Args, start: Start, lost_file: &LostFile) -> Result<u8, Fai
         is_done: false,
     };
     let code = keeper.until_ended().await?;
+    if let Some(reason) = keeper.ending.reason().filter(|_| is_own(code)) {
+        tracing::error!(%reason, exitCode = code, "command ended by exec");
+    }
     // From here on no process is to be killed, and the exit code stays.
     keeper.is_done = true;
     keeper.backstop.set(None).context("no timer")?;
@@ -168,6 +178,11 @@ async fn keep(args: &Args, start: Start, lost_file: &LostFile) -> Result<u8, Fai
     keeper.hold_until(least).await?;
     keeper.release(url, &lease).await;
     Ok(code)
+}
+
+/// Returns whether an exit code says that exec ended the command.
+fn is_own(code: u8) -> bool {
+    matches!(code, exit_code::LOST | exit_code::TIMED_OUT)
 }
 
 /// Returns how long before the deadline SIGTERM is sent. With more than half of the validity, the

@@ -3,8 +3,8 @@
 
 mod processes;
 mod slots;
+mod terminal;
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -332,42 +332,11 @@ async fn unreachable_server_is_not_a_held_lock() {
         let flags = [closed, "--wait-timeout=300ms", "--if-held", if_held];
         let (ended, said) = server.run(&flags, "true");
         assert_eq!(ended, Some(202), "{if_held}: {said}");
-        let sentence = "no answer from the sidecar at http://127.0.0.1:1";
+        let sentence = "no answer from the sidecar or `leasehold dev` at http://127.0.0.1:1";
         assert!(said.contains(sentence), "{said}");
         // It is logged once, and it is the error.
         assert_eq!(said.matches(sentence).count(), 2, "{said}");
     }
-}
-
-#[tokio::test]
-async fn interrupt_in_a_terminal_ends_the_wait() {
-    let server = Server::start().await;
-    let _holder = server.running(UNTIL_END).await;
-    let waiter = server.exec(&[], "echo ran >ran");
-    // `script` gives it a terminal.
-    let mut quoted = format!("exec {}", waiter.get_program().display());
-    for arg in waiter.get_args() {
-        write!(quoted, " '{}'", arg.display()).unwrap();
-    }
-    let mut terminal = Command::new("script");
-    terminal
-        .args(["--quiet", "--return", "--command", &quoted, "/dev/null"])
-        .env("LEASEHOLD_URL", &server.dev.url)
-        .env("SHELL", "/bin/sh")
-        .current_dir(server.folder.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null());
-    let mut terminal = terminal.spawn().unwrap();
-    let mut keyboard = terminal.stdin.take().unwrap();
-    let exec = eventually(async || child_of(Pid::from_child(&terminal))).await;
-    eventually(async || child_of(exec)).await;
-    let ended = eventually(async || {
-        // Ctrl-C, as often as it needs: the first may come before exec is ready.
-        let _ended = io::Write::write_all(&mut keyboard, b"\x03");
-        terminal.try_wait().unwrap()
-    });
-    assert_eq!(ended.await.code(), Some(130));
-    assert!(!server.folder.path().join("ran").exists());
 }
 
 #[tokio::test]
