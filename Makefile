@@ -183,7 +183,7 @@ demo: need-cargo controlplane ## A control plane and two sidecars to try curl an
 	cargo run --locked --quiet --example demo -- "$(TARGET)/debug/leasehold"
 
 .PHONY: bench
-bench: need-cargo controlplane bench-peers ## Medians and ratios in one run; only some parts: ARGS="calls peers many-locks many-pods operator"
+bench: need-cargo controlplane bench-peers ## Medians and ratios in one run; only some parts: ARGS="calls peers exec many-locks many-pods operator"
 	cargo build --locked --release
 	cargo run --locked --release --quiet --example bench -- "$(TARGET)/release/leasehold" \
 		"$(TARGET)/bench/leaderelection" "$(TARGET)/bench/etcdmutex" $(ARGS)

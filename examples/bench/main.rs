@@ -14,6 +14,7 @@ mod baseline;
 mod client_go;
 mod departures;
 mod etcd_mutex;
+mod exec;
 mod fleet;
 mod kept_alive;
 mod many_locks;
@@ -62,6 +63,8 @@ enum Part {
     Calls,
     /// The cost of other locks, and the time after an app is killed.
     Peers,
+    /// What a lock adds to a command.
+    Exec,
     /// One pod with many locks.
     ManyLocks,
     /// Many pods with a lock each. It runs last on its control plane, because it leaves many
@@ -74,6 +77,7 @@ enum Part {
 const PARTS: &[(&str, Part)] = &[
     ("calls", Part::Calls),
     ("peers", Part::Peers),
+    ("exec", Part::Exec),
     ("many-locks", Part::ManyLocks),
     ("many-pods", Part::ManyPods),
     ("operator", Part::Operator),
@@ -109,6 +113,7 @@ async fn measure(part: Part, programs: &Programs, namespace: &Namespace) -> Resu
             peers::measure(ours, &programs.etcd_mutex, namespace).await?;
             app_death::measure(ours, namespace).await
         }
+        Part::Exec => exec::measure(ours, namespace).await,
         Part::ManyLocks => many_locks::measure(ours, namespace).await,
         Part::ManyPods => many_pods::measure(ours, namespace).await,
         Part::Operator => operator::measure(ours, namespace).await,
