@@ -1,6 +1,7 @@
 //! `leasehold copy DIR`: copies this binary, for an init container. The image has no shell and no `cp`.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -31,9 +32,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     })
 }
 
-fn copy(binary: &Path, directory: &Path) -> std::io::Result<()> {
-    let part = directory.join(".leasehold.part");
-    let copied = fs::copy(binary, &part)
+fn copy(binary: &Path, directory: &Path) -> io::Result<()> {
+    let part = directory.join(format!(".leasehold-{:016x}", fastrand::u64(..)));
+    let copied = File::open(binary)
+        .and_then(|mut binary| io::copy(&mut binary, &mut File::create_new(&part)?))
         .and_then(|_bytes| fs::set_permissions(&part, Permissions::from_mode(MODE)))
         .and_then(|()| fs::rename(&part, directory.join("leasehold")));
     if copied.is_err() {

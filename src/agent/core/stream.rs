@@ -74,12 +74,22 @@ pub(in crate::agent) struct Status {
     pub(in crate::agent) ends_at: Moment,
 }
 
+/// What the reader of a stream knows of a risk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Risk {
+    #[default]
+    None,
+    Reported,
+    /// It has passed, and the reader does not know that yet.
+    Passed,
+}
+
 /// What a stream has sent.
 #[derive(Clone, Debug, Default)]
 pub(in crate::agent) struct Cursor {
     /// The last event, and when it was sent.
     last: Option<(Event, Moment)>,
-    sent_at_risk: bool,
+    risk: Risk,
     sent_stop: bool,
     sent_max_hold: bool,
     /// The last request of a person, unless that was withdrawn since.
@@ -111,9 +121,14 @@ impl Cursor {
         {
             return Next::Send(Event::Requested(Request::PersonAsked(request.clone())));
         }
-        let heartbeat = (sent_at.after(interval), Event::Heartbeat);
+        // After a risk the reader may be about to stop its work: it needs the new deadline at once.
+        let pause = match self.risk {
+            Risk::Passed => Duration::ZERO,
+            Risk::None | Risk::Reported => interval,
+        };
+        let heartbeat = (sent_at.after(pause), Event::Heartbeat);
         let max_hold = status.warn_at.filter(|_| !self.sent_max_hold);
-        let at_risk = status.risk_at.filter(|_| !self.sent_at_risk);
+        let at_risk = status.risk_at.filter(|_| self.risk != Risk::Reported);
         let events = [
             max_hold.map(|at| (at, Event::Requested(Request::MaxHold))),
             at_risk.map(|at| (at, Event::AtRisk)),
@@ -130,8 +145,8 @@ impl Cursor {
     /// Records what is known: a risk that passed is reported again when it returns, and so is a request
     /// that was withdrawn.
     pub(in crate::agent) fn observe(&mut self, status: &Status) {
-        if status.risk_at.is_none() {
-            self.sent_at_risk = false;
+        if status.risk_at.is_none() && self.risk == Risk::Reported {
+            self.risk = Risk::Passed;
         }
         if status.asked.is_none() {
             self.sent_request = None;
@@ -141,8 +156,9 @@ impl Cursor {
     /// Records what is sent now.
     pub(in crate::agent) fn record(&mut self, event: Event, now: Moment) {
         match &event {
+            Event::Heartbeat if self.risk == Risk::Passed => self.risk = Risk::None,
             Event::Opening | Event::Heartbeat | Event::Lost(_) => {}
-            Event::AtRisk => self.sent_at_risk = true,
+            Event::AtRisk => self.risk = Risk::Reported,
             Event::Requested(Request::AgentStopping) => self.sent_stop = true,
             Event::Requested(Request::MaxHold) => self.sent_max_hold = true,
             Event::Requested(Request::PersonAsked(request)) => {
@@ -300,6 +316,18 @@ mod tests {
             cursor.plan_next(&risky, INTERVAL, at(104)),
             Next::Send(Event::AtRisk)
         );
+    }
+
+    /// An app that prepares for the end receives the new deadline at once, and not after an interval.
+    #[test]
+    fn risk_that_passes_is_followed_by_a_heartbeat() {
+        let mut cursor = cursor(&[Event::AtRisk]);
+        cursor.observe(&well());
+        let next = |cursor: &Cursor| cursor.plan_next(&well(), INTERVAL, at(101));
+        assert_eq!(next(&cursor), Next::Send(Event::Heartbeat));
+        cursor.record(Event::Heartbeat, at(101));
+        cursor.observe(&well());
+        assert_eq!(next(&cursor), Next::Wait(at(106)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixListener;
 use anyhow::Context as _;
 use clap::builder::RangedU64ValueParser;
 use nix::sys::signal::SigSet;
+use rustix::process::{Signal, kill_current_process_group};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -112,7 +113,8 @@ pub(super) fn run(args: &super::Args) -> anyhow::Result<()> {
         Ok(())
     })?;
     drop(log);
-    Ok(())
+    // A credential plugin that hangs is in this process's group. The first process may have been killed.
+    Ok(kill_current_process_group(Signal::KILL)?)
 }
 
 /// Its link ends this process, and no signal. By handlers, and not by a mask: a credential plugin would

@@ -65,6 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
     let mut front = Front {
         link,
         keeper,
+        agent: agent.as_ref().map(|agent| agent.pid),
         others,
         signals,
         backstop,
@@ -161,6 +162,8 @@ fn start_keeper(
 struct Front {
     link: Link,
     keeper: Pid,
+    /// The agent, if exec has one of its own.
+    agent: Option<Pid>,
     /// Children that are not of the command: those that this process had before, and the agent.
     others: Vec<Pid>,
     signals: SignalFd,
@@ -264,6 +267,10 @@ impl Front {
         while let Some((pid, status)) = children::next_ended()? {
             if pid == self.keeper {
                 keeper = Some(status);
+            }
+            if Some(pid) == self.agent {
+                // What is left of it, such as a credential plugin that hangs.
+                tree::kill_group(pid);
             }
             // Its id may soon be another process's.
             self.others.retain(|other| *other != pid);

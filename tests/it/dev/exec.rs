@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use serde_json::json;
+
 use super::{Dev, eventually};
 
 /// A command that ends for SIGKILL alone. It says its process id first.
@@ -337,6 +339,43 @@ async fn unreachable_server_is_not_a_held_lock() {
         // It is logged once, and it is the error.
         assert_eq!(said.matches(sentence).count(), 2, "{said}");
     }
+}
+
+#[tokio::test]
+async fn risk_that_passes_ends_no_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--fault-api", "--session-ttl=9"];
+    let dev = Dev::start(&folder.path().join("data"), &flags).await;
+    let server = Server { dev, folder };
+    let log = server.folder.path().join("log");
+    let mut exec = server.exec(&[], UNTIL_END);
+    let exec = exec
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let exec = Exec {
+        process: exec,
+        folder: server.folder.path().to_owned(),
+    };
+    exec.pid("pid").await;
+    server.dev.ask_for("at-risk", json!({"seconds": 600})).await;
+    let said = async |what: &str| {
+        fs::read_to_string(&log)
+            .unwrap()
+            .contains(what)
+            .then_some(())
+    };
+    eventually(async || said("lease at risk").await).await;
+    server.dev.ask_for("heal", json!({})).await;
+    // Past the moment at which SIGTERM was due.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    fs::write(server.folder.path().join("end"), "").unwrap();
+    assert_eq!(
+        exec.ended(),
+        Some(0),
+        "{}",
+        fs::read_to_string(&log).unwrap()
+    );
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ impl Dev {
         self.post(&format!("/dev/faults/{name}"), body).await
     }
 
-    async fn ask_for(&self, name: &str, body: serde_json::Value) {
+    pub(super) async fn ask_for(&self, name: &str, body: serde_json::Value) {
         let (status, problem) = self.fault(name, body).await;
         assert_eq!(status, StatusCode::NO_CONTENT, "{problem}");
     }
