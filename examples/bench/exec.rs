@@ -33,7 +33,7 @@ pub(crate) async fn measure(binary: &str, namespace: &Namespace) -> Result<()> {
     let (file, kubeconfig) = (folder.join("lock"), pod.kubeconfig.path.clone());
     let (file, kubeconfig) = (file.to_string_lossy(), kubeconfig.to_string_lossy());
     let (etcdctl, endpoint) = (binaries.etcdctl.to_string_lossy(), etcd.endpoint());
-    let exec = [binary, "exec", "--quiet", "--lock", "bench"];
+    let exec = [binary, "exec", "--quiet"];
     let mut kinds: Vec<(&'static str, Vec<&str>)> = vec![
         (ALONE, vec!["true"]),
         (FLOCK, vec!["flock", &file, "true"]),
@@ -43,11 +43,26 @@ pub(crate) async fn measure(binary: &str, namespace: &Namespace) -> Result<()> {
         ),
         (
             BESIDE,
-            [&exec[..], &["--url", &sidecar.url, "--", "true"]].concat(),
+            [
+                &exec[..],
+                &["--lock", "beside", "--url", &sidecar.url, "--", "true"],
+            ]
+            .concat(),
         ),
         (
             WITHOUT,
-            [&exec[..], &["--kubeconfig", &kubeconfig, "--", "true"]].concat(),
+            [
+                &exec[..],
+                &[
+                    "--lock",
+                    "without",
+                    "--kubeconfig",
+                    &kubeconfig,
+                    "--",
+                    "true",
+                ],
+            ]
+            .concat(),
         ),
     ];
     let mut rows = Rows::default();
