@@ -56,8 +56,7 @@ async fn exec_acts_for_the_pod_or_the_user_of_its_credentials() -> Result<()> {
     let owner = &session["metadata"]["ownerReferences"][0];
     ensure!(owner["uid"] == *pod.uid, "{session}");
     let log = first.log();
-    let line = log.lines().next().unwrap_or_default();
-    ensure!(line.contains("using the API server"), "{log}");
+    ensure!(log.contains("using the API server"), "{log}");
 
     let admin = cluster.control_plane().admin();
     let by_hand = |more: &[&str], script: &str| {

@@ -4,6 +4,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{kubeconfig, leasehold};
 
@@ -132,7 +135,7 @@ fn unusable_cluster_is_one_sentence() {
 #[test]
 fn api_server_that_cannot_be_reached_is_waited_for() {
     let unreachable = kubeconfig(SERVER, "");
-    let flags = [flag(unreachable.path()), "--wait-timeout=1".to_owned()];
+    let flags = [flag(unreachable.path()), "--wait-timeout=5".to_owned()];
     let (code, said) = exec(&[&flags[0], &flags[1]], |_| {});
     assert_eq!(code, Some(UNAVAILABLE), "{said}");
     let last = said.lines().last().unwrap();
@@ -150,13 +153,21 @@ fn credential_plugin_that_hangs_ends_with_exec() {
     let file = directory.path().join("pid");
     // It reads standard input, and signals end it, as without exec.
     let script = format!(
-        "cat; timeout 0.1 sleep 1000; echo $$ >{}; sleep 1000",
+        "cat; timeout 0.1 sleep 1000; echo $$ >{0}.new; mv {0}.new {0}; sleep 1000",
         file.display()
     );
     let hangs = kubeconfig(SERVER, &plugin(&script));
-    let (code, said) = exec(&[&flag(hangs.path()), "--wait-timeout=1"], |_| {});
-    assert_eq!(code, Some(UNAVAILABLE), "{said}");
-    assert!(said.contains("or from the credential plugin"), "{said}");
+    let mut exec = leasehold(&["exec", "--lock", "job", &flag(hangs.path()), "--", "true"])
+        .env("TMPDIR", directory.path())
+        .env_remove("LEASEHOLD_URL")
+        .spawn()
+        .unwrap();
+    while !file.exists() {
+        assert_eq!(exec.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&exec), Signal::TERM).unwrap();
+    assert_eq!(exec.wait().unwrap().code(), Some(128 + 15));
     let pid = fs::read_to_string(file).unwrap();
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");

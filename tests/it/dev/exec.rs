@@ -344,7 +344,7 @@ async fn unreachable_server_is_not_a_held_lock() {
 #[tokio::test]
 async fn risk_that_passes_ends_no_command() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = ["--fault-api", "--session-ttl=9"];
+    let flags = ["--fault-api", "--session-ttl=20"];
     let dev = Dev::start(&folder.path().join("data"), &flags).await;
     let server = Server { dev, folder };
     let log = server.folder.path().join("log");
@@ -368,7 +368,7 @@ async fn risk_that_passes_ends_no_command() {
     eventually(async || said("lease at risk").await).await;
     server.dev.ask_for("heal", json!({})).await;
     // Past the moment at which SIGTERM was due.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     fs::write(server.folder.path().join("end"), "").unwrap();
     assert_eq!(
         exec.ended(),

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Writes its slot to `slot-OF`, and runs until `end-OF` exists.
+/// Writes its slot to `slot-OF`, then its process id to `pid-OF`, and runs until `end-OF` exists.
 fn runs_in_a_slot(of: &str) -> String {
     format!(
-        "echo $$ >pid-{of}; echo \"$LEASEHOLD_SLOT $LEASEHOLD_RESOURCE\" >slot-{of}; \
+        "echo \"$LEASEHOLD_SLOT $LEASEHOLD_RESOURCE\" >slot-{of}; echo $$ >pid-{of}; \
          while [ ! -e end-{of} ]; do sleep 0.05; done"
     )
 }
