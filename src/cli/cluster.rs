@@ -125,7 +125,7 @@ fn server_of(url: &http::Uri) -> String {
 }
 
 fn has_kubeconfig_variable() -> bool {
-    std::env::var_os("KUBECONFIG").is_some()
+    std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty())
 }
 
 fn is_in_a_pod() -> bool {

@@ -75,7 +75,13 @@ impl Args {
     }
 
     fn level(&self, is_quiet: bool) -> &str {
-        if is_quiet { "warn" } else { &self.log_level }
+        // Another level than the default was asked for.
+        let is_default = self.log_level == "info";
+        if is_quiet && is_default {
+            "warn"
+        } else {
+            &self.log_level
+        }
     }
 
     fn is_text(&self) -> bool {

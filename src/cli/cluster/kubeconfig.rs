@@ -20,8 +20,9 @@ pub(super) async fn load(path: Option<&Path>, context: Option<&String>) -> anyho
         (read, name)
     } else {
         let read = Kubeconfig::read().map_err(redacted).with_context(|| {
-            std::env::var("KUBECONFIG").map_or_else(
-                |_unset| {
+            let files = std::env::var("KUBECONFIG").ok();
+            files.filter(|files| !files.is_empty()).map_or_else(
+                || {
                     "no API server is configured: give --kubeconfig, or run in a pod with a \
                      ServiceAccount token"
                         .to_owned()

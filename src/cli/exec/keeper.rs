@@ -69,7 +69,7 @@ fn run_for(args: &Args, link: Link, lost_file: &LostFile) -> Result<u8, Failure>
 
 /// The first process forwards signals, and the terminal's are not for this one. The mask is inherited
 /// from the first process, and replaced as a whole.
-pub(super) fn block_signals() -> nix::Result<()> {
+fn block_signals() -> nix::Result<()> {
     let mut set = SigSet::all();
     for signal in [NixSignal::SIGCHLD, NixSignal::SIGSEGV, NixSignal::SIGBUS] {
         set.remove(signal);

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use super::fencing::Writers;
 use super::{LOCK, runs_until};
 use crate::harness::{
-    Cluster, Exec, Kubeconfig, Namespace, PATIENCE, Sidecar, TakeOver, eventually, now, own_file,
-    signal,
+    Cluster, Exec, Kubeconfig, Namespace, PATIENCE, Sidecar, TakeOver, eventually, own_file, signal,
 };
 use crate::support::{BINARY, until_free, until_queued};
 
@@ -91,34 +90,23 @@ async fn exec_acts_for_the_pod_or_the_user_of_its_credentials() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn command_without_a_sidecar_ends_with_a_killed_front() -> Result<()> {
     let writers = Writers::start_with("exec-alone-front", TTL, alone, 1).await?;
-    let killed = now();
-    writers.first.kill9_front()?;
-    let late = writers.finish("front killed", killed).await?;
-    ensure!(late == 0, "{:?}", writers.register.writes());
-    Ok(())
+    writers.kill("front", writers.pids.front).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_without_a_sidecar_ends_with_a_killed_keeper() -> Result<()> {
     let writers = Writers::start_with("exec-alone-keeper", TTL, alone, 1).await?;
-    let killed = now();
-    signal(writers.pids.keeper, Signal::KILL)?;
-    writers.first.ends_with(LOST).await?;
-    let late = writers.finish("keeper killed", killed).await?;
-    ensure!(late == 0, "{:?}", writers.register.writes());
-    Ok(())
+    writers.kill("keeper", writers.pids.keeper).await?;
+    writers.first.ends_with(LOST).await
 }
 
 /// The session expires, as after the end of a node.
 #[tokio::test(flavor = "multi_thread")]
 async fn command_ends_before_the_session_of_a_killed_agent() -> Result<()> {
     let writers = Writers::start_with("exec-agent", TTL, alone, 1).await?;
-    let killed = now();
-    signal(writers.pids.agent.context("an agent")?, Signal::KILL)?;
-    writers.first.ends_with(LOST).await?;
-    let late = writers.finish("agent killed", killed).await?;
-    ensure!(late == 0, "{:?}", writers.register.writes());
-    Ok(())
+    let agent = writers.pids.agent.context("an agent")?;
+    writers.kill("agent", agent).await?;
+    writers.first.ends_with(LOST).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ const LOST: i32 = 201;
 /// The first exec, which writes, and the second, which waits for the lock.
 pub(super) struct Writers {
     pair: Pair,
-    pub(super) register: Register,
+    register: Register,
     pub(super) first: Exec,
     second: Exec,
     /// The processes of the first exec.
@@ -68,7 +68,7 @@ impl Writers {
     /// Waits until the second command writes and the first exec is dead, and returns the number of
     /// writes of the first that arrived after the first write of the second. Each of them must have
     /// been refused.
-    pub(super) async fn finish(&self, what: &str, since: Moment) -> Result<usize> {
+    async fn finish(&self, what: &str, since: Moment) -> Result<usize> {
         let pids = [self.pids.command, self.pids.keeper, self.pids.front];
         let (taken, died) = tokio::join!(
             self.register.until_newer(self.token, 1),
@@ -93,6 +93,15 @@ impl Writers {
             arrivals.len(),
         ))?;
         Ok(late)
+    }
+
+    /// Kills a process of the first exec, whose command must not write once the second does.
+    pub(super) async fn kill(&self, process: &str, pid: i32) -> Result<()> {
+        let killed = now();
+        signal(pid, Signal::KILL)?;
+        let late = self.finish(&format!("{process} killed"), killed).await?;
+        ensure!(late == 0, "{:?}", self.register.writes());
+        Ok(())
     }
 
     /// Checks that the first command has the lock and writes, and that the second waits.
@@ -127,22 +136,14 @@ impl Writers {
 #[tokio::test(flavor = "multi_thread")]
 async fn command_ends_with_a_killed_front() -> Result<()> {
     let writers = Writers::start("exec-front", TTL).await?;
-    let killed = now();
-    writers.first.kill9_front()?;
-    let late = writers.finish("front killed", killed).await?;
-    ensure!(late == 0, "{:?}", writers.register.writes());
-    Ok(())
+    writers.kill("front", writers.pids.front).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_ends_with_a_killed_keeper() -> Result<()> {
     let writers = Writers::start("exec-keeper", TTL).await?;
-    let killed = now();
-    signal(writers.pids.keeper, Signal::KILL)?;
-    writers.first.ends_with(LOST).await?;
-    let late = writers.finish("keeper killed", killed).await?;
-    ensure!(late == 0, "{:?}", writers.register.writes());
-    Ok(())
+    writers.kill("keeper", writers.pids.keeper).await?;
+    writers.first.ends_with(LOST).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -55,7 +55,7 @@ fn cluster_must_be_named_outside_of_a_pod() {
     for adjust in [
         |_: &mut Command| {},
         |command: &mut Command| {
-            command.env("LEASEHOLD_URL", "");
+            command.env("LEASEHOLD_URL", "").env("KUBECONFIG", "");
         },
     ] {
         let (code, said) = exec(&[], adjust);
