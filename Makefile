@@ -28,7 +28,7 @@ help: ## This list
 check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and integration tests, 40 simulated worlds
 
 .PHONY: test
-test: check policies api-schema chart alerts fault-short e2e ## Required for each change: check, the policies, API schema, chart, alerts, one minute of faults, e2e
+test: check clients policies api-schema chart alerts fault-short e2e ## Required for each change: check, clients, the policies, API schema, chart, alerts, one minute of faults, e2e
 
 .PHONY: prove
 prove: bugs long-proofs floor crowd elections comparison $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, model, oldest Kubernetes, crowd, elections, client-go, node
@@ -60,6 +60,12 @@ api-schema: need-cargo ## Compares the OpenAPI document with what the API accept
 	@# A separate `cargo build` would compile most dependencies again, without the features that only tests need.
 	cargo test --locked --no-run --test it
 	tests/api-schema/run.sh "$(TARGET)/debug/leasehold" "$(TARGET)/api-schema"
+
+.PHONY: clients
+clients: need-cargo ## The client libraries: their linters, and the conformance suite on `leasehold dev` (needs Python 3.10)
+	clients/python/check.sh "$(TARGET)/clients/python"
+	LEASEHOLD_CLIENTS_PYTHON="$(TARGET)/clients/python/venv/bin/python" \
+		scripts/ran.sh cargo test --locked --test it clients:: -- --ignored --test-threads 4
 
 .PHONY: bugs
 bugs: need-cargo need-git ## Seeded bugs in a copy of the tree; a test must detect each of them

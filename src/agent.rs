@@ -10,6 +10,7 @@
 
 mod acquire;
 mod api;
+mod complete;
 mod config;
 mod core;
 mod driver;
@@ -32,9 +33,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub use api::{
-    AcquireError, AcquireRequest, Acquired, ElectionError, ElectionView, HoldError, HolderView,
-    Lead, LeaseError, LeaseView, Life, LockPage, LockView, QueryError, Released, TooManyStreams,
-    Verified,
+    AcquireError, AcquireRequest, Acquired, CompleteError, ElectionError, ElectionView, HoldError,
+    HolderView, Lead, LeaseError, LeaseView, Life, LockPage, LockView, QueryError, Released,
+    TooManyStreams, Verified,
 };
 pub use config::{Config, OnTerm};
 pub use election::campaign::Campaign;
@@ -46,6 +47,7 @@ pub use metrics::Metrics;
 
 use self::core::answers;
 use crate::clock::Clock;
+use crate::protocol::completed::CompletionKey;
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Loss;
@@ -178,6 +180,20 @@ impl Agent {
     /// only now. Releasing twice is no error.
     pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
         release::release(&self.0, lease).await
+    }
+
+    /// Records in the lock of a lease that guarded work has succeeded, and waits until the store has
+    /// confirmed it.
+    ///
+    /// # Errors
+    /// [`CompleteError`] when the lease is unknown, released or lost, or the store has not confirmed the
+    /// record. It may be there then; repeating the call is harmless.
+    pub async fn complete(
+        &self,
+        lease: &LeaseId,
+        key: &CompletionKey,
+    ) -> Result<(), CompleteError> {
+        complete::complete(&self.0, lease, key).await
     }
 
     /// Loses a lease before the deadline that its app was told, as when a person ended its grant. It

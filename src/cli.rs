@@ -63,6 +63,10 @@ enum Role {
     #[command(hide = true)]
     ExecAgent(Box<exec::Args>),
     #[cfg(target_os = "linux")]
+    /// The server that the execs of a data directory share.
+    #[command(hide = true)]
+    ExecServer(exec::ServerArgs),
+    #[cfg(target_os = "linux")]
     /// The process of exec that becomes the command.
     #[command(hide = true)]
     ExecLaunch(exec::LaunchArgs),
@@ -99,6 +103,8 @@ pub fn run() -> ExitCode {
         Role::ExecKeeper(args) => return exec::keep(&args),
         #[cfg(target_os = "linux")]
         Role::ExecAgent(args) => return exec::serve(&args),
+        #[cfg(target_os = "linux")]
+        Role::ExecServer(args) => exec::serve_directory(&args),
         #[cfg(target_os = "linux")]
         Role::ExecLaunch(args) => return exec::launch(&args),
         Role::Health(args) => health::run(&or_usage_error(args.servers())),

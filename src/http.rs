@@ -85,6 +85,7 @@ fn routes() -> Router<Api> {
         .route("/v1/locks/hold", post(events::hold))
         .route("/v1/locks/{leaseId}/events", get(events::lease_events))
         .route("/v1/locks/{leaseId}/renew", post(locks::renew))
+        .route("/v1/locks/{leaseId}/complete", post(locks::complete))
         .route(
             "/v1/locks/{leaseId}",
             get(locks::get).delete(locks::release),

@@ -11,6 +11,7 @@
 //!   or by a person's force release, and in no other way.
 //! - A holder stops before any challenger may start, for clock rates within 5 % of each other.
 
+pub mod completed;
 pub mod election;
 pub mod fair_share;
 pub mod ids;

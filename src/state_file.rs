@@ -57,7 +57,17 @@ pub struct StateFile {
     directory: PathBuf,
     /// `None` until the first record, and after the file was discarded.
     open: Option<Open>,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for StateFile {
+    /// To close the file is not enough: a process that is being started has a copy of it for a
+    /// moment.
+    fn drop(&mut self) {
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "unlocking the state directory failed");
+        }
+    }
 }
 
 /// An open file to append to.
@@ -95,7 +105,7 @@ impl StateFile {
         Ok(Some(Self {
             directory: directory.to_owned(),
             open: None,
-            _lock: lock,
+            lock,
         }))
     }
 

@@ -76,6 +76,7 @@ macro_rules! every_fact {
         crate::contract::every_fact!($adapter;
             lock_is_created_once,
             a_lock_reads_back_as_it_was_written,
+            completed_work_outlives_its_grant,
             a_write_on_an_older_version_is_a_conflict,
             one_of_many_writers_on_one_version_succeeds,
             unchanged_write_consumes_no_revision,

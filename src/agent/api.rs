@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::completed::Completed;
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId, Resource};
 use crate::protocol::lease::Loss;
@@ -75,6 +76,8 @@ pub struct LeaseView {
     pub expires_at: WallTime,
     /// When the app had best ask again, from when it sent the request.
     pub renew_after: Duration,
+    /// The work that had succeeded under this lock when it was last seen.
+    pub completed: Completed,
     /// What a person asks of the app.
     pub asked: Option<Arc<ReleaseRequest>>,
 }
@@ -232,6 +235,17 @@ pub enum LeaseError {
     /// The app released it.
     #[error("the lease was released")]
     Released,
+}
+
+/// Why a completion is not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompleteError {
+    /// The lease has ended, or does not exist.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The store refused the record, or did not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// What a release came to. The lease is over in both cases.

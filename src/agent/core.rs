@@ -72,7 +72,7 @@ use history::History;
 use horizon::Horizon;
 pub(super) use horizon::SeenAtSend;
 use leases::Leases;
-pub(super) use limits::CALL_LIMIT;
+pub(super) use limits::{CALL_LIMIT, REQUEST_LIMIT};
 use own::Own;
 use peers::Peers;
 use releases::Releases;
@@ -115,7 +115,7 @@ impl Core {
     pub(super) fn new(config: CoreConfig) -> Self {
         Self {
             horizon: Horizon::new(config.token_floor),
-            watching: Watching::new(config.session.ttl.get()),
+            watching: Watching::new(config.session.ttl.period()),
             session: SessionMachine::new(config.session),
             ending: EndingSessions::default(),
             own: Own::default(),

@@ -141,10 +141,10 @@ impl Driver {
         self.state().has_left
     }
 
-    /// How often a stream says that all is well. A little more often than every third of the TTL:
+    /// How often a stream says that all is well. A little more often than every third of the period:
     /// timers are late.
     pub(super) fn heartbeat_interval(&self) -> Duration {
-        self.config.session_ttl.get() * 3 / 10
+        self.config.session_ttl.period() * 3 / 10
     }
 
     /// Sleeps until a moment on the agent's clock. The timer may be late (a machine that slept)

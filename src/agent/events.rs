@@ -202,7 +202,7 @@ impl LeaseEvents {
             is_stopping,
             asked: held.release_request().cloned(),
             risk_at: is_failing.then(|| session_until.before(ttl.holder_share() / 2)),
-            warn_at: held.warn_at(ttl.get()),
+            warn_at: held.warn_at(ttl.period()),
             ends_at: if is_stopping {
                 told_until
             } else {

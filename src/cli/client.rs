@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use http::header::{CONNECTION, HOST};
 use http::uri::{Scheme, Uri};
-use http::{Method, Request, StatusCode, request};
+use http::{HeaderValue, Method, Request, StatusCode, request};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -109,11 +109,24 @@ impl Server {
         path: &str,
         limit: Duration,
     ) -> anyhow::Result<Response> {
+        self.send(self.request(method, path).body(String::new())?, limit)
+            .await
+    }
+
+    /// Sends one request to this server.
+    ///
+    /// # Errors
+    /// If no valid HTTP response arrives in time.
+    pub(super) async fn send(
+        &self,
+        mut request: Request<String>,
+        limit: Duration,
+    ) -> anyhow::Result<Response> {
+        let close = HeaderValue::from_static("close");
+        request.headers_mut().insert(CONNECTION, close);
         let exchange = async {
             let mut connection = self.connect().await?;
-            let request = self.request(method, path).header(CONNECTION, "close");
-            let answer = connection.sender.send_request(request.body(String::new())?);
-            let (head, body) = answer.await?.into_parts();
+            let (head, body) = connection.sender.send_request(request).await?.into_parts();
             Ok(Response {
                 status: head.status,
                 body: read(body).await?,

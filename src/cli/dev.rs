@@ -6,6 +6,7 @@
 
 mod args;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -16,11 +17,11 @@ use super::serve::{BoundAddresses, Listeners, block_on};
 use crate::agent::{Agent, Config};
 use crate::clock::{Clock, SystemClock};
 use crate::protocol::token::Revision;
-use crate::store::embedded::EmbeddedStore;
+use crate::store::embedded::{EmbeddedStore, OpenError};
 use crate::store::faulty::{FaultyStore, TimedFaults};
 use crate::{http, shutdown};
 
-pub(super) use args::Args;
+pub(super) use args::{Args, new_agent};
 
 /// The maximum first revision of a new store (in the year 2109): above 2^43, revisions count as
 /// nanoseconds.
@@ -35,17 +36,16 @@ pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
 async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
     let signalled = shutdown::on_signal().context("signals cannot be handled")?;
     let directory = args.data_dir()?;
-    let store = EmbeddedStore::open(&directory, first_revision())?;
-    let listeners = Listeners::bind(&args.flags, AdminDefault::Local).await?;
+    let store = open(&directory)?;
+    let mut listeners = Listeners::bind(&args.flags, AdminDefault::Local).await?;
+    listeners.listen_by_default(&socket(&directory)).await;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), pod = %config.pod.name, podUid = %config.pod.uid,
         directory = %directory.display(), faultApi = args.fault_api,
         sessionTtlSeconds = config.session_ttl.as_secs(), "dev starting"
     );
     let (agent, router) = agent_and_router(args, config, store);
-    if let Err(error) = agent.observe_holders().await {
-        tracing::warn!(%error, "reading lock holders failed");
-    }
+    observe_holders(&agent).await;
     let directory = directory.display().to_string();
     output::print(&greeting(
         &directory,
@@ -65,9 +65,31 @@ fn agent_and_router(args: &Args, config: Config, store: EmbeddedStore) -> (Agent
         let router = http::router_with_faults(agent.clone(), options, faults);
         return (agent, router);
     }
-    let store = Arc::new(store);
-    let agent = Agent::new(config, store.clone(), store, clock);
+    let agent = agent(config, store);
     (agent.clone(), http::router(agent, options))
+}
+
+/// Returns the socket of a data directory, for clients that know only the directory.
+pub(super) fn socket(directory: &Path) -> PathBuf {
+    directory.join("socket")
+}
+
+/// Opens a data directory.
+pub(super) fn open(directory: &Path) -> Result<EmbeddedStore, OpenError> {
+    EmbeddedStore::open(directory, first_revision())
+}
+
+/// Returns an agent on a data directory.
+pub(super) fn agent(config: Config, store: EmbeddedStore) -> Agent {
+    let store = Arc::new(store);
+    Agent::new(config, store.clone(), store, Arc::new(SystemClock))
+}
+
+/// Observes the holders that an earlier process has left, so that the wait for their locks begins.
+pub(super) async fn observe_holders(agent: &Agent) {
+    if let Err(error) = agent.observe_holders().await {
+        tracing::warn!(%error, "reading lock holders failed");
+    }
 }
 
 /// A new store starts at the milliseconds since 1970. So tokens keep rising if its directory was

@@ -13,7 +13,7 @@ use crate::protocol::election::ElectionName;
 #[group(id = "elections")]
 pub(super) struct Args {
     /// An election that this process runs for while an app polls GET /v1/elections/NAME or reads its
-    /// events: from the first request on, until none has come for two session TTLs. Can be repeated or
+    /// events: from the first request on, until none has come for two session TTLs (four minutes at most). Can be repeated or
     /// comma-separated.
     #[arg(
         long, env = "LEASEHOLD_ELECT", value_name = "NAME", value_delimiter = ',',

@@ -12,7 +12,8 @@
 //! not. Both are subreapers, so each finds every process that the command started (`tree`). What
 //! remains: if both are stopped, or the machine, the command continues until they run again.
 //!
-//! Without a sidecar, a third process is the agent (`agent`). For the other two that is no difference.
+//! Without a sidecar, a third process is the agent (`agent`), or the execs of a data directory share a
+//! server (`local`). The other two are its clients in each case.
 
 mod acquire;
 mod agent;
@@ -23,17 +24,22 @@ mod command;
 mod ending;
 mod exit_code;
 mod front;
+mod held;
 mod hold;
 mod keeper;
 mod launch;
 mod link;
+mod local;
+mod local_server;
 mod lost_file;
 mod slots;
+mod start;
 mod status_line;
 mod tree;
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,10 +47,13 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 
 use super::client::Server;
-use super::output;
+use super::{dev, output};
+use crate::protocol::completed::CompletionKey;
 use crate::protocol::ids::{OWNER_ID_MAX_BYTES, Resource, is_printable};
 use ending::OnLost;
 pub(super) use launch::{Args as LaunchArgs, run as launch};
+use local::ServerInUse;
+pub(super) use local_server::{Args as ServerArgs, run as serve_directory};
 use slots::Slot;
 
 /// This binary, also if its file was replaced.
@@ -53,6 +62,8 @@ const OWN_BINARY: &str = "/proc/self/exe";
 pub(super) const KEEPER: &str = "exec-keeper";
 /// The role of the third process, if no sidecar is configured.
 const AGENT: &str = "exec-agent";
+/// The role of the server that the execs of a data directory share.
+const SERVER: &str = "exec-server";
 /// The variable with the URL of the sidecar.
 const URL_VARIABLE: &str = "LEASEHOLD_URL";
 /// The role of the process that becomes the command.
@@ -68,7 +79,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", value_parser = resource)]
     lock: Resource,
     /// The URL of the sidecar, or of `leasehold dev`: `http://HOST:PORT`, or `unix:///PATH`. Default: exec
-    /// acquires the lock itself, in the cluster of its pod or of a kubeconfig that is named.
+    /// acquires the lock itself, in the cluster of its pod or of a kubeconfig that is named, or in a data
+    /// directory.
     #[arg(long, env = URL_VARIABLE, value_name = "URL", value_parser = Server::parse)]
     url: Option<Server>,
     /// The holder's name, informational; default: the pod's name.
@@ -87,6 +99,12 @@ pub(super) struct Args {
         long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=slots::SLOTS_MAX),
     )]
     concurrency: Option<u8>,
+    /// Skips the command, with exit code 0, if one has succeeded under this lock with the same key: 1 to 128
+    /// printable ASCII characters, such as the date of a nightly run.
+    #[arg(
+        long, value_name = "KEY", value_parser = completion_key, conflicts_with = "concurrency",
+    )]
+    once: Option<CompletionKey>,
     /// What to do with the command if its lease is lost.
     #[arg(long, value_enum, default_value_t = OnLost::Term)]
     on_lost: OnLost,
@@ -178,6 +196,17 @@ impl Args {
         slots::slots(&self.lock, self.concurrency).context("--lock is too long for --concurrency")
     }
 
+    /// Returns the data directory whose locks are used, if neither a sidecar nor a cluster is.
+    fn data_dir(&self) -> Option<&Path> {
+        self.agent.data_dir.as_deref()
+    }
+
+    /// Returns the server of the data directory. An exec around this one may have it already.
+    fn local_server(&self) -> anyhow::Result<Option<ServerInUse>> {
+        let directory = self.data_dir().filter(|_| self.url.is_none());
+        directory.map(ServerInUse::find_or_start).transpose()
+    }
+
     /// Checks the combination of the flags.
     fn check(&self, is_flag: impl Fn(&str) -> bool) -> Result<(), Failure> {
         let is_empty = self
@@ -189,20 +218,27 @@ impl Args {
             return Err(Failure::usage(error));
         }
         self.slots().map_err(Failure::usage)?;
-        if self.url.is_some() {
-            // Their variables may be there for other programs, or for an exec around this one.
-            let mut without_effect = agent::FLAGS.iter().filter(|flag| is_flag(flag));
-            if let Some(flag) = without_effect.next() {
-                return Err(Failure::usage(anyhow::anyhow!(
-                    "--{} is for exec without a sidecar; leave it out, or unset LEASEHOLD_URL",
-                    flag.replace('_', "-")
-                )));
-            }
-        } else if !self.agent.names_a_cluster() {
+        let has_url = self.url.is_some();
+        let advice = if has_url {
+            "is for exec without a sidecar; leave it out, or unset LEASEHOLD_URL"
+        } else if self.data_dir().is_some() {
+            "is for exec in a cluster; leave it out, or leave --data-dir out (docs/cron.md)"
+        } else if self.agent.names_a_cluster() {
+            return Ok(());
+        } else {
             return Err(Failure::usage(anyhow::anyhow!(
                 "no server: set LEASEHOLD_URL, as in injected pods, or name a cluster by KUBECONFIG, \
-                 --kubeconfig, --context or --namespace"
+                 --kubeconfig, --context or --namespace, or use the locks of this machine by --data-dir"
             )));
+        };
+        // An exec around this one has set LEASEHOLD_URL to the socket of its directory.
+        let socket = self.data_dir().map(|path| Server::Unix(dev::socket(path)));
+        let other = (has_url && socket != self.url).then_some(&agent::DATA_DIR);
+        // Their variables may be there for other programs, or for an exec around this one.
+        let mut flags = agent::FLAGS.iter().chain(other);
+        if let Some(flag) = flags.find(|flag| is_flag(flag)) {
+            let flag = flag.replace('_', "-");
+            return Err(Failure::usage(anyhow::anyhow!("--{flag} {advice}")));
         }
         Ok(())
     }
@@ -222,6 +258,10 @@ fn ends_a_process(signal: i32) -> bool {
 
 fn resource(text: &str) -> Result<Resource, String> {
     Resource::parse(text).map_err(|error| error.to_string())
+}
+
+fn completion_key(text: &str) -> Result<CompletionKey, String> {
+    CompletionKey::parse(text).map_err(|error| error.to_string())
 }
 
 fn owner(text: &str) -> Result<String, String> {

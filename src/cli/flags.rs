@@ -32,7 +32,7 @@ pub(super) struct Flags {
         value_parser = host,
     )]
     pub(super) allow_host: Vec<String>,
-    /// The session TTL in seconds, 3 to 120: how long after the last renewal the locks of this process
+    /// The session TTL in seconds, 3 to 3600: how long after the last renewal the locks of this process
     /// can be taken over.
     #[arg(
         long, env = "LEASEHOLD_SESSION_TTL", value_name = "SECONDS", default_value = "15",

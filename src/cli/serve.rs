@@ -1,7 +1,7 @@
 //! Serves an agent until a signal, in the same way for every role with an agent.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -61,10 +61,30 @@ impl Listeners {
             api: listen::bind_api(&asked.listen).await?,
             admin: listen::bind_admin(asked.admin_listen, admin).await?,
             socket: match &asked.unix_socket {
-                Some(path) => Some(unix_socket::bind(path).await?),
+                Some(path) => Some(unix_socket::bind(path, unix_socket::ALL_USERS).await?),
                 None => None,
             },
         })
+    }
+
+    /// Also listens on a socket, if the flags have none. Its path may be too long, or its file system may
+    /// have no sockets: that is not an error.
+    pub(super) async fn listen_by_default(&mut self, socket: &Path) {
+        if self.socket.is_some() {
+            return;
+        }
+        let path = unix_socket::path(socket.to_owned()).map_err(anyhow::Error::msg);
+        let bound = match path {
+            Ok(path) => unix_socket::bind(&path, unix_socket::OWN_USER).await,
+            Err(error) => Err(error),
+        };
+        match bound {
+            Ok(socket) => self.socket = Some(socket),
+            Err(error) => tracing::warn!(
+                error = format!("{error:#}"),
+                "default socket not available; skipped"
+            ),
+        }
     }
 
     /// Returns the bound addresses, with actual ports.

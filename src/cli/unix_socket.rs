@@ -1,8 +1,8 @@
 //! The Unix socket of the API: it is created if no process uses its path, and removed when its
 //! server ends.
 //!
-//! The permissions of its directory control who may connect, so the socket itself is open to every
-//! user. Invariant: a socket in use is not touched, and neither is a file that is not a socket.
+//! The permissions of its directory, and its mode, control who may connect. Invariant: a socket in use
+//! is not touched, and neither is a file that is not a socket.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -14,8 +14,10 @@ use tokio::net::{UnixListener, UnixStream};
 
 /// The kernel's limit, less the zero byte at the end (unix(7)).
 const PATH_MAX_BYTES: usize = 107;
-/// Apps run as other users.
-const MODE: u32 = 0o666;
+/// The mode of a socket for other users: apps run as others.
+pub(super) const ALL_USERS: u32 = 0o666;
+/// The mode of a socket beside private files.
+pub(super) const OWN_USER: u32 = 0o600;
 
 /// A listener and its file.
 pub(super) struct Socket {
@@ -41,14 +43,14 @@ pub(super) fn path(path: PathBuf) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Binds a socket at this path, and replaces a stale one.
-pub(super) async fn bind(path: &Path) -> anyhow::Result<Socket> {
+/// Binds a socket of this mode, and replaces a stale one.
+pub(super) async fn bind(path: &Path, mode: u32) -> anyhow::Result<Socket> {
     let bound = async {
         let _alone = lock_directory(path)?;
         remove_stale(path).await?;
         let listener = UnixListener::bind(path).map_err(cannot_bind)?;
         // Until then only the own user can connect.
-        fs::set_permissions(path, Permissions::from_mode(MODE))?;
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
         let file = SocketFile {
             identity: identity(path)?,
             path: path.to_owned(),
@@ -129,9 +131,9 @@ mod tests {
     async fn socket_is_world_writable_and_removed_with_its_server() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let socket = bind(&path).await.unwrap();
+        let socket = bind(&path, ALL_USERS).await.unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, MODE);
+        assert_eq!(mode & 0o777, ALL_USERS);
         drop(socket);
         assert!(!path.exists());
     }
@@ -143,8 +145,8 @@ mod tests {
         // Its file stays, as after a kill -9.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let socket = bind(&path).await.unwrap();
-        let Err(error) = bind(&path).await else {
+        let socket = bind(&path, ALL_USERS).await.unwrap();
+        let Err(error) = bind(&path, ALL_USERS).await else {
             unreachable!("a live socket must be refused");
         };
         let said = format!("{error:#}");
@@ -164,7 +166,7 @@ mod tests {
                     .enable_all()
                     .build()
                     .unwrap();
-                let bound = runtime.block_on(bind(&path)).ok();
+                let bound = runtime.block_on(bind(&path, ALL_USERS)).ok();
                 bound.map(|socket| (runtime, socket))
             };
             let bound = std::thread::scope(|scope| {
@@ -181,20 +183,20 @@ mod tests {
     async fn file_that_replaced_a_socket_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let first = bind(&path).await.unwrap();
+        let first = bind(&path, ALL_USERS).await.unwrap();
         // Kept under another name, so that its inode number is not reused.
         fs::rename(&path, directory.path().join("old")).unwrap();
-        let second = bind(&path).await.unwrap();
+        let second = bind(&path, ALL_USERS).await.unwrap();
         drop(first);
         assert!(path.exists());
         drop(second);
         fs::write(&path, "notes").unwrap();
-        let Err(error) = bind(&path).await else {
+        let Err(error) = bind(&path, ALL_USERS).await else {
             unreachable!("a file must be refused");
         };
         assert!(format!("{error:#}").contains("is not a socket"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
-        let Err(error) = bind(&directory.path().join("no/s")).await else {
+        let Err(error) = bind(&directory.path().join("no/s"), ALL_USERS).await else {
             unreachable!("a directory that is missing must be refused");
         };
         assert!(format!("{error:#}").contains("its directory does not exist"));

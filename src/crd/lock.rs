@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{REASON_MAX, rules};
+use crate::protocol::completed::{COMPLETED_MAX, COMPLETION_KEY_MAX_BYTES};
 use crate::protocol::ids::{
     METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES, RESOURCE_MAX_BYTES,
 };
@@ -90,7 +91,7 @@ pub struct DistributedLockSpec {
     pub resource: String,
 
     /// How many seconds a free and idle lock object is kept before the operator deletes it. Default:
-    /// the operator's setting (--retain-seconds).
+    /// the operator's setting (--retain-seconds), and at least seven days if `status.completed` has keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 315_360_000))]
     pub retain_seconds: Option<i32>,
@@ -166,6 +167,12 @@ pub struct DistributedLockStatus {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub incidents: Vec<IncidentRecord>,
 
+    /// The last 32 keys under which the guarded work has succeeded, oldest first. A holder records a key
+    /// before it releases the lock; later holders skip work whose key is here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = COMPLETED_MAX), extend("x-kubernetes-list-type" = "atomic"))]
+    pub completed: Vec<CompletionRecord>,
+
     /// The conditions of the lock. `LongHeld` is present while one grant has lasted longer than
     /// `longHeldSeconds`: the operator writes it once, and it is removed with the grant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -205,7 +212,7 @@ pub struct Holder {
     #[schemars(length(min = 1, max = 253))]
     pub session: String,
     /// The TTL of that session, with which it expires even after its object was deleted.
-    #[schemars(range(min = 3, max = 120))]
+    #[schemars(range(min = 3, max = 3600))]
     pub session_ttl_seconds: i32,
     /// Informational key-value pairs of the app, at most 16 entries.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -254,7 +261,7 @@ pub struct WaiterRecord {
     #[schemars(length(min = 1, max = 253))]
     pub session: String,
     /// The TTL of that session.
-    #[schemars(range(min = 3, max = 120))]
+    #[schemars(range(min = 3, max = 3600))]
     pub session_ttl_seconds: i32,
     /// When it was written, by the wall clock of the agent.
     #[schemars(length(max = 40), extend("format" = "date-time"))]
@@ -294,6 +301,27 @@ pub struct IncidentRecord {
     /// The reason, as text.
     #[schemars(length(max = REASON_MAX))]
     pub reason: String,
+}
+
+/// Work that has succeeded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CompletionRecord {
+    /// The name of the work: 1 to 128 printable ASCII characters.
+    #[schemars(
+        length(min = 1, max = COMPLETION_KEY_MAX_BYTES),
+        regex(pattern = "^[ -~]*[!-~][ -~]*$")
+    )]
+    pub key: String,
+    /// When it was recorded, by the wall clock of the agent.
+    #[schemars(length(max = 40), extend("format" = "date-time"))]
+    pub completed_at: String,
+    /// The fencing token that the work had.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub token: i64,
+    /// The owner who held the lock.
+    #[schemars(length(max = OWNER_ID_MAX_BYTES))]
+    pub owner_id: String,
 }
 
 /// A condition, in the form of Kubernetes' own kinds.

@@ -72,7 +72,7 @@ pub struct LockSessionSpec {
     pub node: Option<String>,
     /// How many seconds after its last renewal the session expires. Its agent stops using it a little
     /// earlier, and others may revoke it a little later.
-    #[schemars(range(min = 3, max = 120))]
+    #[schemars(range(min = 3, max = 3600))]
     pub ttl_seconds: i32,
     /// The version of the agent that created it.
     #[schemars(length(max = 64))]
@@ -128,7 +128,8 @@ pub struct RevocationRecord {
     /// The pod or user that revoked it.
     #[schemars(length(max = 512))]
     pub by: String,
-    /// The reason: `Expired` (not renewed in time), `PodEnded`, `Ended` (by its own agent).
+    /// The reason: `Expired` (not renewed in time), `PodEnded`, `NodeOutOfService` (the taint of that
+    /// name), `Ended` (by its own agent).
     #[schemars(length(max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
     pub reason: String,
 }

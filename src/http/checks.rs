@@ -9,6 +9,7 @@ use serde_json::Number;
 use super::dto::{AcquireBody, CandidacyBody, HoldBody, ListQuery};
 use super::error::{Code, Problem};
 use crate::agent::{AcquireRequest, Life};
+use crate::protocol::completed::CompletionKey;
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{
     METADATA_KEY_MAX_BYTES, METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES,
@@ -87,6 +88,11 @@ pub(super) fn election(text: &str) -> Result<ElectionName, Problem> {
 /// Returns a resource.
 pub(super) fn resource(text: &str) -> Result<Resource, Problem> {
     Resource::parse(text).map_err(|error| Problem::new(Code::ResourceInvalid, error.to_string()))
+}
+
+/// Returns the name of some work.
+pub(super) fn completion_key(text: &str) -> Result<CompletionKey, Problem> {
+    CompletionKey::parse(text).map_err(|error| invalid(error.to_string()))
 }
 
 /// Returns a fencing token, bounded by the `int64` of the OpenAPI description. Real tokens are far

@@ -231,6 +231,7 @@ pub(super) struct ReleaseRequestDto {
 
 /// An acquired lock.
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 #[schema(as = Acquired)]
 pub(super) struct AcquiredDto {
     /// Always true.
@@ -239,6 +240,19 @@ pub(super) struct AcquiredDto {
     lease: LeaseDto,
     /// Whether this repeats the response to an earlier request with the same `requestId`.
     replayed: bool,
+    /// The keys under which guarded work has succeeded, oldest first; see completeWork.
+    #[schema(max_items = 32, example = json!(["2026-04-01"]))]
+    completed: Vec<String>,
+}
+
+/// Work that has succeeded.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = CompleteRequest)]
+pub(super) struct CompleteBody {
+    /// The name of the work: 1 to 128 printable ASCII characters.
+    #[schema(min_length = 1, max_length = 128, example = "2026-04-01")]
+    pub(super) key: String,
 }
 
 /// A release that the store has not confirmed.
@@ -351,10 +365,12 @@ impl From<&ReleaseRequest> for ReleaseRequestDto {
 
 impl AcquiredDto {
     pub(super) fn new(lease: &LeaseView, replayed: bool) -> Self {
+        let completed = lease.completed.entries().iter();
         Self {
             acquired: true,
             lease: lease.into(),
             replayed,
+            completed: completed.map(|done| done.key.to_string()).collect(),
         }
     }
 }

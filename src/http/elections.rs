@@ -44,7 +44,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ElectionInPath {
 /// correct, and `ageMs` is the age of the other fields.
 ///
 /// If the sidecar runs with `--elect`, this call also starts the candidacy of this pod. It ends when no
-/// request has come for two session TTLs. The first response is therefore rarely `true`.
+/// request has come for two session TTLs, four minutes at most. So the first response is rarely `true`.
 ///
 /// The lead of a candidacy is valid for a tenth of the session's TTL, at least a second: that soon after
 /// its connection ends, or its release, the next candidate leads. The lead of a sidecar with `--elect`

@@ -34,7 +34,7 @@ const EVENT_STREAM: &str = "text/event-stream";
 /// from when it sent this request. This call has no requestId: a repeated request is another caller.
 ///
 /// Events: `waiting`, immediately if the lock is held and again as a keep-alive; `acquired`; then
-/// `heartbeat` at least every third of the session's TTL; and, if they apply, `at-risk`,
+/// `heartbeat` at least every third of the session's TTL, and every 40 s; and, if they apply, `at-risk`,
 /// `release-requested` and `lost`. An error while waiting is an event `error`, whose data is a problem
 /// document: `lock_held` if `waitSeconds` have passed. If they pass before the stream begins, as they
 /// always do with 0, the response is that document, with status 409. The stream ends after `lost` or
@@ -61,8 +61,8 @@ pub(super) async fn hold(
 
 /// Streams the events of a lease
 ///
-/// Server-sent events: a `heartbeat` immediately and then at least every third of the session's TTL;
-/// and, if they apply, `at-risk`, `release-requested` and `lost`, as in holdLock. Each `validForMs`
+/// Server-sent events: a `heartbeat` immediately and then at least every third of the session's TTL,
+/// and every 40 s; and, if they apply, `at-risk`, `release-requested` and `lost`, as in holdLock. Each `validForMs`
 /// counts from when the app sent this request. Reading the stream does not renew the lease, and the
 /// lease does not end with the connection. The stream ends after `lost`, and without an event when the
 /// lease was released.

@@ -10,8 +10,8 @@ use serde_json::json;
 use super::dto::{HolderDto, time_text};
 use super::error::{Code, Problem};
 use crate::agent::{
-    AcquireError, ElectionError, EventsError, HoldError, HolderView, LeaseError, QueryError,
-    TooManyStreams,
+    AcquireError, CompleteError, ElectionError, EventsError, HoldError, HolderView, LeaseError,
+    QueryError, TooManyStreams,
 };
 use crate::protocol::lease::Loss;
 use crate::protocol::token::Token;
@@ -120,6 +120,23 @@ impl From<ElectionError> for Problem {
             .with("resource", name.resource().to_string()),
             ElectionError::Query(error) => error.into(),
             ElectionError::TooManyStreams(error) => error.into(),
+        }
+    }
+}
+
+impl From<CompleteError> for Problem {
+    fn from(error: CompleteError) -> Self {
+        match error {
+            CompleteError::Lease(error) => error.into(),
+            CompleteError::Store(error)
+                if error.is_transient() || error == StoreError::Conflict =>
+            {
+                Self::new(
+                    Code::StoreUnavailable,
+                    format!("{error}; the key may not be recorded, repeat after Retry-After"),
+                )
+            }
+            CompleteError::Store(error) => error.into(),
         }
     }
 }

@@ -10,7 +10,8 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::body::{JsonBody, LeaseInPath, OptionalJsonBody, Parameters};
 use super::dto::{
-    AcquireBody, AcquiredDto, LeaseDto, ListQuery, LocksDto, ReleasePendingDto, RenewBody,
+    AcquireBody, AcquiredDto, CompleteBody, LeaseDto, ListQuery, LocksDto, ReleasePendingDto,
+    RenewBody,
 };
 use super::error::Problem;
 use super::{Api, Arrived, checks, explain};
@@ -128,6 +129,29 @@ pub(super) async fn release(
             (StatusCode::ACCEPTED, pending).into_response()
         }
     })
+}
+
+/// Records that guarded work has succeeded
+///
+/// The key is written into the lock while the lease holds it. Each later response of acquire has the last
+/// 32 keys in `completed`, so that its caller can skip work that was done. A free lock with keys is kept
+/// for a week (or `spec.retainSeconds`). A key that is recorded already keeps its record.
+///
+/// Without the response 204 the key may be recorded, or not. Repeat the call while the lease is valid.
+#[utoipa::path(
+    post, operation_id = "completeWork", path = "/v1/locks/{leaseId}/complete", tag = "locks",
+    params(("leaseId" = String, Path, description = "The leaseId that acquire returned")),
+    request_body = CompleteBody,
+    responses((status = 204, description = "Recorded, now or earlier")),
+)]
+pub(super) async fn complete(
+    State(api): State<Api>,
+    LeaseInPath(lease): LeaseInPath,
+    JsonBody(body): JsonBody<CompleteBody>,
+) -> Result<StatusCode, Problem> {
+    let key = checks::completion_key(&body.key)?;
+    api.agent.complete(&lease, &key).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Lists the locks of the namespace

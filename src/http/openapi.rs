@@ -35,6 +35,15 @@ const BODY_CODES: [Code; 3] = [
 ];
 /// The codes of calls with a lease.
 const LEASE_CODES: [Code; 3] = [Code::LeaseUnknown, Code::LeaseLost, Code::Resuming];
+/// The further codes of a completion.
+const COMPLETE_CODES: [Code; 6] = [
+    Code::Forbidden,
+    Code::NameCollision,
+    Code::ObjectUnreadable,
+    Code::ObjectRefused,
+    Code::StoreUnavailable,
+    Code::NotInstalled,
+];
 /// The codes of calls that read the store.
 const STORE_CODES: [Code; 6] = [
     Code::InvalidRequest,
@@ -109,7 +118,8 @@ const VERIFY_CODES: [Code; 4] = [
         (name = "meta", description = "The API itself"),
     ),
     paths(
-        locks::acquire, events::hold, events::lease_events, locks::renew, locks::get, locks::release, locks::list,
+        locks::acquire, events::hold, events::lease_events, locks::renew, locks::complete, locks::get, locks::release,
+        locks::list,
         elections::get, elections::events, elections::candidacy, fencing::verify,
         openapi_json,
     ),
@@ -181,6 +191,7 @@ fn codes_of(path: &str, has_body: bool) -> Vec<Code> {
             &[&LEASE_CODES, &[Code::InvalidRequest, Code::TooManyStreams]]
         }
         "/v1/locks/{leaseId}/renew" => &[&LEASE_CODES, &[Code::TtlOutOfRange]],
+        "/v1/locks/{leaseId}/complete" => &[&LEASE_CODES, &COMPLETE_CODES],
         "/v1/locks/{leaseId}" => &[&LEASE_CODES, &[Code::InvalidRequest]],
         "/v1/locks" => &[&STORE_CODES],
         "/v1/fencing/verify" => &[&STORE_CODES, &VERIFY_CODES],

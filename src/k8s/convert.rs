@@ -254,9 +254,9 @@ fn bounded(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(MOST).min(MOST)
 }
 
-/// Returns a TTL for the wire: 3 to 120 by its type.
+/// Returns a TTL for the wire. It is within its bounds by its type.
 fn ttl_seconds(ttl: crate::protocol::time::SessionTtl) -> i32 {
-    i32::try_from(ttl.as_secs()).unwrap_or(120)
+    i32::try_from(ttl.as_secs()).unwrap_or(i32::MAX)
 }
 
 /// Reads a TTL. A value out of range is clamped: it must neither block a lock for years nor allow a

@@ -1,12 +1,14 @@
-//! The operator's port on a real API server: all locks and sessions, and the pods that have ended.
+//! The operator's port on a real API server: all locks and sessions, the pods that have ended, and the
+//! nodes that are out of service.
 //!
 //! The feeds cost one event for each write of a lock and three for each session and TTL. Each pod
-//! that reaches a terminal phase costs one.
+//! that reaches a terminal phase costs one. Nodes cost one for each change of their status.
 //!
 //! It does not cache what the feeds deliver. A write is the same compare-and-swap that an agent
 //! makes: one request that is never repeated.
 
 pub(super) mod feeds;
+mod nodes;
 mod pods;
 mod raw;
 
@@ -31,7 +33,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 use crate::store::fleet::{
-    Feed, FeedEvent, FleetStore, Object, ObjectRef, ObjectVersion, PodReport,
+    Feed, FeedEvent, FleetStore, NodeReport, Object, ObjectRef, ObjectVersion, PodReport,
 };
 use crate::store::{LockStore as _, SessionStore as _, StoreError, Stored};
 
@@ -115,6 +117,10 @@ impl FleetStore for K8sFleet {
 
     fn ended_pods(&self) -> Feed<PodReport> {
         feeds::ended_pods(&self.client)
+    }
+
+    fn nodes(&self) -> Feed<NodeReport> {
+        feeds::nodes(&self.client)
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {

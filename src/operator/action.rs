@@ -113,6 +113,8 @@ pub(super) enum WriteReason {
         kind: IncidentKind,
         /// The last observed renewal of the session.
         last_seen: Moment,
+        /// From when on the lock could be taken over.
+        due: Moment,
     },
     /// A person ended the grant.
     Force,

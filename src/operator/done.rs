@@ -18,12 +18,17 @@ pub(super) fn record_done(action: &Action, metrics: &Metrics, now: Moment) {
         Action::Write {
             current,
             next,
-            why: WriteReason::Reclaim { kind, last_seen },
+            why:
+                WriteReason::Reclaim {
+                    kind,
+                    last_seen,
+                    due,
+                },
         } => {
             let next = next.grant.as_ref().map(|grant| &*grant.holder.pod.name);
             let reason = kind.name();
             tracing::info!(lock = %current.object_ref, reason, nextPod = next, "reclaimed lock from expired holder");
-            metrics.record_reclaimed(*kind, now.since(*last_seen));
+            metrics.record_reclaimed(*kind, now.since(*last_seen), now.since(*due));
         }
         Action::Write {
             current,

@@ -21,6 +21,9 @@ pub(super) const RIGHTS: &str =
 /// What to do if the permissions to patch pods and locks are missing.
 pub(super) const LABEL_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-leader-labels.yaml (the chart: \
                             operator.leaderLabels), or omit --leader-labels";
+/// What to do if the permission to watch nodes is missing, and what does not work until then.
+const NODE_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator.yaml, or install the chart; until then the taint \
+                           node.kubernetes.io/out-of-service frees no lock";
 /// What to do if the permission to watch namespaces is missing.
 const NAMESPACE_RIGHTS: &str =
     "apply charts/leasehold/files/rbac/operator-namespaces.yaml, or install the chart";
@@ -50,6 +53,14 @@ pub(super) enum ErrorTopic {
     Unreadable(FeedKind),
     /// Actions of this kind that were refused.
     Action(Discriminant<Action>),
+}
+
+impl ErrorTopic {
+    /// Returns whether it is logged only when it begins for the first time: the operator works without
+    /// it.
+    const fn is_logged_once(self) -> bool {
+        matches!(self, Self::Refused(kind) if kind.is_optional())
+    }
 }
 
 /// The last error of a feed, until it delivers something else.
@@ -113,7 +124,7 @@ impl ErrorLog {
             self.logged.push((about, now));
             return true;
         };
-        let is_due = logged.after(LOG_INTERVAL) <= now;
+        let is_due = logged.after(LOG_INTERVAL) <= now && !about.is_logged_once();
         if is_due {
             *logged = now;
         }
@@ -139,6 +150,7 @@ impl ErrorLog {
 const fn watch_rights(kind: FeedKind) -> &'static str {
     match kind {
         FeedKind::Lock | FeedKind::Session | FeedKind::Pod | FeedKind::UninjectedPod => RIGHTS,
+        FeedKind::Node => NODE_RIGHTS,
         FeedKind::Namespace => NAMESPACE_RIGHTS,
         FeedKind::Account => ACCOUNT_RIGHTS,
         FeedKind::Binding => BINDING_RIGHTS,

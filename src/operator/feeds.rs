@@ -41,6 +41,7 @@ fn feed(kind: FeedKind, ports: &Ports) -> BoxStream<'static, Observation> {
         FeedKind::Lock => fleet.locks().map(Observation::Lock).boxed(),
         FeedKind::Session => fleet.sessions().map(Observation::Session).boxed(),
         FeedKind::Pod => fleet.ended_pods().map(Observation::Pod).boxed(),
+        FeedKind::Node => fleet.nodes().map(Observation::Node).boxed(),
         FeedKind::Namespace => namespaces.labelled().map(Observation::Namespace).boxed(),
         FeedKind::Account => namespaces.accounts().map(Observation::Account).boxed(),
         FeedKind::Binding => namespaces.bindings().map(Observation::Binding).boxed(),

@@ -18,10 +18,12 @@ use super::view::View;
 const VERSIONS_MAX: usize = 20;
 /// A write to a healthy store takes milliseconds.
 const RECONCILE_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
-/// From the report that a pod has ended to two of the longest TTLs.
-const FREE_BUCKETS: [f64; 12] = [
-    0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 16.0, 20.0, 32.0, 64.0, 130.0, 260.0,
+/// From the report that a pod has ended to the longest TTL.
+const FREE_BUCKETS: [f64; 14] = [
+    0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 16.0, 20.0, 32.0, 64.0, 130.0, 260.0, 1_000.0, 4_000.0,
 ];
+/// From two writes to a healthy store to an operator that cannot act.
+const DELAY_BUCKETS: [f64; 9] = [0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 300.0];
 
 const WENT_BACK_HELP: &str =
     "1 while the store is older than observed: restored without raising its revision.";
@@ -55,6 +57,7 @@ pub struct Metrics {
     reclaimed: IntCounterVec,
     force_releases: IntCounter,
     time_to_free: Histogram,
+    free_delay: Histogram,
     long_held: IntGauge,
     versions: IntGaugeVec,
     leading: IntGauge,
@@ -111,6 +114,7 @@ impl Metrics {
                 "Grants ended by a force release.",
             ),
             time_to_free: registered(&registry, Histogram::with_opts(time_to_free())),
+            free_delay: registered(&registry, Histogram::with_opts(free_delay())),
             long_held: gauge(
                 "leasehold_operator_long_held_locks",
                 "Locks marked as long-held.",
@@ -185,13 +189,14 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    pub(super) fn record_reclaimed(&self, kind: IncidentKind, took: Duration) {
+    pub(super) fn record_reclaimed(&self, kind: IncidentKind, took: Duration, delay: Duration) {
         let cause = match kind {
             IncidentKind::PodEnded => "pod_ended",
             _ => "expired",
         };
         self.reclaimed.with_label_values(&[cause]).inc();
         self.time_to_free.observe(took.as_secs_f64());
+        self.free_delay.observe(delay.as_secs_f64());
     }
 
     pub(super) fn record_force_release(&self) {
@@ -269,6 +274,14 @@ fn time_to_free() -> HistogramOpts {
         "Time from the last renewal of an expired holder until its lock was released or handed over.",
     )
     .buckets(FREE_BUCKETS.to_vec())
+}
+
+fn free_delay() -> HistogramOpts {
+    HistogramOpts::new(
+        "leasehold_operator_free_delay_seconds",
+        "Time from when the lock of an ended holder could be taken over until it was released or handed over.",
+    )
+    .buckets(DELAY_BUCKETS.to_vec())
 }
 
 fn gauge_value(count: usize) -> i64 {

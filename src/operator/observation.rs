@@ -7,7 +7,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 use crate::store::cluster::CandidatePod;
-use crate::store::fleet::{FeedEvent, Object, ObjectRef, PodReport};
+use crate::store::fleet::{FeedEvent, NodeReport, Object, ObjectRef, PodReport};
 use crate::store::namespaces::{Binding, UninjectedPod};
 
 /// The kind of object that a feed is about.
@@ -16,6 +16,7 @@ pub(super) enum FeedKind {
     Lock,
     Session,
     Pod,
+    Node,
     Namespace,
     Account,
     Binding,
@@ -23,10 +24,11 @@ pub(super) enum FeedKind {
 }
 
 impl FeedKind {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Lock,
         Self::Session,
         Self::Pod,
+        Self::Node,
         Self::Namespace,
         Self::Account,
         Self::Binding,
@@ -39,11 +41,17 @@ impl FeedKind {
             Self::Lock => "lock",
             Self::Session => "session",
             Self::Pod => "pod",
+            Self::Node => "node",
             Self::Namespace => "namespace",
             Self::Account => "account",
             Self::Binding => "binding",
             Self::UninjectedPod => "asking_pod",
         }
+    }
+
+    /// Returns whether the operator works without this feed: it only makes one case faster.
+    pub(super) const fn is_optional(self) -> bool {
+        matches!(self, Self::Node)
     }
 
     /// Returns whether a replica that cannot watch this feed is not ready: it is of no use to pods.
@@ -58,6 +66,7 @@ pub(super) enum Observation {
     Lock(FeedEvent<Object<Lock>>),
     Session(FeedEvent<Object<Session>>),
     Pod(FeedEvent<PodReport>),
+    Node(FeedEvent<NodeReport>),
     Namespace(FeedEvent<Object<()>>),
     Account(FeedEvent<Object<()>>),
     Binding(FeedEvent<Object<Binding>>),

@@ -73,15 +73,40 @@ fn plan_session(view: &View, rules: &Rules, seen: &SessionObservation, now: Now)
     if view.pod_has_ended(&seen.session) {
         return revoke(RevokeReason::PodEnded);
     }
+    let lost_at = lost_with_node_at(view, seen);
+    if lost_at.is_some_and(|lost_at| now.moment >= lost_at) {
+        // A CAS on the silent version, as below. If a process of the node runs after all, its renewal wins.
+        return revoke(RevokeReason::NodeOutOfService);
+    }
     let ttl = view.ttl_of(&seen.session);
     match seen.observed.verdict(ttl, now.moment) {
         // A CAS on exactly the silent version: a concurrent renewal wins.
         Verdict::MayRevoke(_) => revoke(RevokeReason::Expired),
         Verdict::MayLive { until } => {
-            Plan::requeue_at(until).or(|| check_missed_renewal(view, seen, now))
+            let next = lost_at.map_or(until, |lost_at| lost_at.min(until));
+            Plan::requeue_at(next).or(|| check_missed_renewal(view, seen, now))
         }
         Verdict::Dead => Plan::default(),
     }
+}
+
+/// Returns when a session counts as ended with its node: an administrator affirms by the taint
+/// `node.kubernetes.io/out-of-service` that the node is shut down, it is not Ready, and the session
+/// has missed a renewal.
+///
+/// The taint alone is not enough. It may stay when the node starts again, with pods that tolerate it,
+/// before the node is Ready. Their agents renew, so their sessions miss no renewal. If the taint is
+/// wrong and the node only cut off, its apps may still act until their validity ends. Then only the
+/// fencing token protects, as after a force release.
+fn lost_with_node_at(view: &View, seen: &SessionObservation) -> Option<Moment> {
+    let lost_at = view.lost_with_node_at(seen)?;
+    view.is_in_use(&seen.session).then_some(lost_at)
+}
+
+/// Returns when a session that is in use has missed a renewal.
+fn overdue(seen: &SessionObservation) -> Moment {
+    let ttl = seen.session.stored.value.ttl;
+    seen.observed.since().after(ttl.missed_renewal())
 }
 
 /// Reads the pod of a session that missed a renewal. The feed of ended pods does not have a pod
@@ -94,7 +119,7 @@ fn check_missed_renewal(view: &View, seen: &SessionObservation, now: Now) -> Pla
     if is_irrelevant || seen.pod_checked_at == Some(version) {
         return Plan::default();
     }
-    let overdue = seen.observed.since().after(value.ttl.get() * 3 / 5);
+    let overdue = overdue(seen);
     if now.moment < overdue {
         return Plan::requeue_at(overdue);
     }

@@ -33,10 +33,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Returns the kinds of objects that have to be watched.
+    /// Returns the kinds of objects that are watched.
     pub(super) fn watched(&self) -> impl Iterator<Item = FeedKind> {
         FeedKind::ALL.into_iter().filter(|kind| match kind {
-            FeedKind::Lock | FeedKind::Session | FeedKind::Pod => true,
+            FeedKind::Lock | FeedKind::Session | FeedKind::Pod | FeedKind::Node => true,
             FeedKind::Account | FeedKind::Binding => self.bind_sidecars.watches(*kind),
             FeedKind::Namespace => self.report_uninjected || self.bind_sidecars.watches(*kind),
             FeedKind::UninjectedPod => self.report_uninjected,
@@ -62,7 +62,11 @@ impl BindSidecars {
         match kind {
             FeedKind::Namespace | FeedKind::Binding => !matches!(self, Self::None),
             FeedKind::Account => matches!(self, Self::ServiceAccount),
-            FeedKind::Lock | FeedKind::Session | FeedKind::Pod | FeedKind::UninjectedPod => false,
+            FeedKind::Lock
+            | FeedKind::Session
+            | FeedKind::Pod
+            | FeedKind::Node
+            | FeedKind::UninjectedPod => false,
         }
     }
 }

@@ -76,7 +76,8 @@ impl State {
 
     /// Returns what is not listed or cannot be watched, if anything.
     pub(super) fn not_ready_reason(&self, now: Moment) -> Option<String> {
-        self.rules.watched().find_map(|kind| {
+        let mut needed = self.rules.watched().filter(|kind| !kind.is_optional());
+        needed.find_map(|kind| {
             let name = kind.name();
             if !self.view.is_listed(kind) {
                 let so_far = format!("not all {name}s were listed yet");
@@ -102,7 +103,9 @@ impl State {
         let gauges = Gauges {
             queue_depth: self.queue.len(),
             leads: self.leads && leads,
-            is_synced: self.view.is_all_listed(self.rules.watched()),
+            is_synced: self
+                .view
+                .is_all_listed(self.rules.watched().filter(|kind| !kind.is_optional())),
             store_went_back: self.store.status() == StoreStatus::WentBack,
         };
         self.metrics.set_gauges(&self.view, &gauges);
@@ -324,6 +327,7 @@ impl State {
                 self.log_unreadable(FeedKind::Session, event, at);
             }
             Observation::Pod(event) => self.observe_errors(FeedKind::Pod, event, at),
+            Observation::Node(event) => self.observe_errors(FeedKind::Node, event, at),
             Observation::Namespace(event) => self.observe_errors(FeedKind::Namespace, event, at),
             Observation::Account(event) => self.observe_errors(FeedKind::Account, event, at),
             Observation::Binding(event) => self.observe_errors(FeedKind::Binding, event, at),
@@ -378,6 +382,9 @@ impl State {
         self.metrics.record_interruption(kind.name());
         let (kind, error) = (kind.name(), with_advice(kind, error));
         match about {
+            Some(ErrorTopic::Refused(refused)) if refused.is_optional() => {
+                tracing::warn!(kind, error, "list/watch forbidden; continuing without it");
+            }
             Some(ErrorTopic::Refused(_)) => {
                 tracing::error!(kind, error, "list/watch forbidden; retrying");
             }

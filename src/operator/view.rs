@@ -1,5 +1,5 @@
-//! The observations of the operator: locks, sessions and ended pods, and since when on its own
-//! clock.
+//! The observations of the operator: locks, sessions, ended pods and nodes out of service, and
+//! since when on its own clock.
 //!
 //! It is updated by the feeds and by the answers to the operator's own requests, in any order: the
 //! newer version of an object counts. It decides nothing; `plan` does.
@@ -10,6 +10,7 @@ mod labelled_namespaces;
 mod listing;
 mod lock_observation;
 mod locks;
+mod nodes;
 mod object_cache;
 mod pod_session;
 mod pods;
@@ -23,13 +24,14 @@ use crate::protocol::lock::Lock;
 use crate::protocol::session::{Claimant, Session};
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::{Mint, Revision, Seen};
-use crate::store::fleet::{FeedEvent, Object, ObjectRef, PodReport};
+use crate::store::fleet::{FeedEvent, NodeReport, Object, ObjectRef, PodReport};
 use crate::store::namespaces::{Binding, UninjectedPod};
 
 use self::elections::{Elections, election_of};
 use self::labelled_namespaces::LabelledNamespaces;
 use self::listing::in_namespace;
 use self::locks::Locks;
+use self::nodes::OutOfService;
 use self::pod_session::{MissingSessions, PodSession};
 use self::pods::{EndedPods, PodId};
 use self::sessions::{Change, Sessions};
@@ -48,6 +50,7 @@ pub(super) struct View {
     sessions: Sessions,
     missing: MissingSessions,
     pods: EndedPods,
+    nodes: OutOfService,
     elections: Elections,
     labelled: LabelledNamespaces,
     seen: Option<Seen>,
@@ -66,6 +69,7 @@ impl View {
             FeedKind::Lock => self.locks.listing.is_complete(),
             FeedKind::Session => self.sessions.listing.is_complete(),
             FeedKind::Pod => self.pods.listing.is_complete(),
+            FeedKind::Node => self.nodes.listing.is_complete(),
             _ => self.labelled.is_listed(kind),
         }
     }
@@ -158,6 +162,29 @@ impl View {
         !uid.is_empty() && self.pods.contains(&pod)
     }
 
+    /// Returns when a session counts as ended with the node that its pod names. Its own agent wrote the
+    /// name, and a wrong one can end only this session.
+    pub(super) fn lost_with_node_at(&self, seen: &SessionObservation) -> Option<Moment> {
+        let value = &seen.session.stored.value;
+        let pod = &value.pod;
+        let since = seen.observed.since();
+        self.nodes.lost_at(pod, pod.node.as_ref(), value.ttl, since)
+    }
+
+    /// Returns the same for a claimant whose session is missing since a moment.
+    pub(super) fn missing_lost_with_node_at(
+        &self,
+        namespace: &Arc<str>,
+        claimant: &Claimant,
+        since: Moment,
+    ) -> Option<Moment> {
+        let named = PodSession::named_by(namespace, claimant);
+        let node = self.missing.node_of(&named);
+        let node = node.or(claimant.pod.node.as_ref());
+        let ttl = claimant.session_ttl;
+        self.nodes.lost_at(&claimant.pod, node, ttl, since)
+    }
+
     /// Returns the observed state of a claimant's session.
     pub(super) fn session_state(&self, namespace: &Arc<str>, claimant: &Claimant) -> SessionState {
         let named = PodSession::named_by(namespace, claimant);
@@ -224,6 +251,7 @@ impl View {
             Observation::Lock(event) => self.observe_lock(event, now),
             Observation::Session(event) => self.observe_session(event, received),
             Observation::Pod(event) => self.observe_pod(event),
+            Observation::Node(event) => self.observe_node(event, received),
             Observation::Namespace(event) => self.observe_namespace(event),
             Observation::Account(event) => self.observe_account(event),
             Observation::Binding(event) => self.observe_binding(event),
@@ -373,12 +401,17 @@ impl View {
 
     /// Observes that a session does not exist. Names are never reused, so it will not come back.
     pub(super) fn observe_session_missing(&mut self, session: &ObjectRef, received: Moment) {
+        let before = self.sessions.get(session).map(|seen| &seen.session);
+        let before = before.map(|seen| (PodSession::of(seen), seen.stored.value.pod.node.clone()));
         if self.sessions.remove(session) {
             self.plan_binding_of(&session.namespace);
         }
         if self.is_referenced(session) {
             let users = self.locks.users_of(session);
             self.missing.observe(users, received);
+            if let Some((own, Some(node))) = before {
+                self.missing.set_node(own, node);
+            }
             self.plan_locks_of(session);
         }
     }
@@ -400,6 +433,23 @@ impl View {
     pub(super) fn observe_pod(&mut self, event: FeedEvent<PodReport>) {
         let ended = self.pods.apply(event);
         self.plan_sessions_of(ended.as_ref());
+    }
+
+    /// Observes a node, from the feed.
+    pub(super) fn observe_node(&mut self, event: FeedEvent<NodeReport>, received: Moment) {
+        if let Some(node) = self.nodes.apply(event, received) {
+            let seen = self.sessions.iter();
+            let on_it = seen.filter(|(_, seen)| {
+                let pod = &seen.session.stored.value.pod;
+                pod.node.as_ref() == Some(&node)
+            });
+            let keys = on_it.map(|(session, _)| Key::Session(session.clone()));
+            self.changed.extend(keys);
+            let missing: Vec<_> = self.missing.sessions().cloned().collect();
+            for session in missing {
+                self.plan_locks_of(&session);
+            }
+        }
     }
 
     fn plan_sessions_of(&mut self, pod: Option<&PodId>) {

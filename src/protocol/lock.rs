@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::completed::{Completed, Completion};
 use super::election::is_election;
 use super::ids::{GrantId, Resource, SessionId};
 use super::incident::{Ending, INCIDENTS_MAX, Incident, IncidentKind};
@@ -64,6 +65,8 @@ pub struct Lock {
     pub waiters: Queue,
     /// The latest grants that did not end by a release of their holder, oldest first.
     pub incidents: Vec<Incident>,
+    /// The work that has succeeded under this lock.
+    pub completed: Completed,
     /// The number of grants so far.
     pub transitions: u64,
     /// Since when its grant counts as long-held, if the operator marked it. It ends with the grant.
@@ -122,6 +125,7 @@ impl Lock {
             token: Token::NONE,
             waiters: Queue::default(),
             incidents: Vec::new(),
+            completed: Completed::default(),
             transitions: 0,
             long_held: None,
             settings: Settings::default(),
@@ -320,6 +324,16 @@ impl Lock {
         let living = self.waiters.without_dead(is_dead);
         let recorded = self.with_incident(ending.incident(held, self.token));
         Some(recorded.handed_on(&living, at, mint, ending.at))
+    }
+
+    /// Returns the lock with a record that work of this grant has succeeded. `None` if this grant does
+    /// not hold the lock: work that may not have been guarded does not count.
+    #[must_use]
+    pub fn complete(&self, grant: &GrantKey, completion: Completion) -> Option<Self> {
+        self.is_held_by(grant).then(|| Self {
+            completed: self.completed.with(completion),
+            ..self.clone()
+        })
     }
 
     /// Returns the lock with the long-held mark set or removed; `None` if that changes nothing, or

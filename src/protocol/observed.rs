@@ -145,7 +145,7 @@ mod tests {
         /// it may revoke a version, a holder without a newer written renewal has stopped.
         #[test]
         fn a_holder_stops_before_any_challenger_may_revoke(
-            ttl in 3_u64..=120,
+            ttl in 3_u64..=3_600,
             holder_rate in 1.0_f64..=1.05,
             challenger_rate in 1.0_f64..=1.05,
             renewals in prop::collection::vec((0.0_f64..1.0, 0.0_f64..2.0, 0.0_f64..2.0), 1..20),

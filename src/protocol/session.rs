@@ -41,6 +41,8 @@ pub enum RevokeReason {
     Expired,
     /// Its pod ended and will not run again.
     PodEnded,
+    /// Its pod's node is shut down, as an administrator affirmed by a taint.
+    NodeOutOfService,
     /// Its own agent ended it.
     Ended,
     /// A reason that this version does not know.
@@ -173,30 +175,33 @@ impl KeepAlive {
         self.remaining(now) < self.ttl.get() / 2
     }
 
-    /// Returns when to renew: a third of the TTL after the last one, up to a tenth of that earlier.
+    /// Returns when to renew: a third of the period after the last one, up to a tenth of that
+    /// earlier.
     /// `jitter` is between 0 and 1.
     #[must_use]
     pub fn renew_at(&self, jitter: f64) -> Moment {
-        let third = self.ttl.get() / 3;
+        let third = self.ttl.period() / 3;
         self.sent
             .after(third.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0)))
     }
 
     /// Returns when to renew a session without leases, which only has to stay alive: after four
-    /// fifths of the TTL, up to a tenth of that earlier. If a caller comes before then, and less
+    /// fifths of the period, up to a tenth of that earlier. If a caller comes before then, and less
     /// than half of the TTL is left, the session is stale, and the agent renews it.
     #[must_use]
     pub fn renew_idle_at(&self, jitter: f64) -> Moment {
-        let share = self.ttl.get() * 4 / 5;
+        let share = self.ttl.period() * 4 / 5;
         self.sent
             .after(share.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0)))
     }
 
     /// Returns the time limit of one try: a quarter of the time that is left, so that another try
-    /// fits before the deadline. It is never so short that no server could answer.
+    /// fits before the deadline, and a quarter of the period at most. It is never so short that no
+    /// server could answer.
     #[must_use]
     pub fn attempt_timeout(&self, now: Moment) -> Duration {
-        (self.remaining(now) / 4).max(SHORTEST_ATTEMPT)
+        let left = self.remaining(now).min(self.ttl.period());
+        (left / 4).max(SHORTEST_ATTEMPT)
     }
 }
 
@@ -287,5 +292,22 @@ mod tests {
         assert_eq!(keep_alive.renew_idle_at(1.0), at(10.8));
         assert!(!keep_alive.is_stale(at(6.0)));
         assert!(keep_alive.is_stale(at(7.0)));
+    }
+
+    #[test]
+    fn a_long_ttl_is_renewed_as_often_as_one_of_two_minutes() {
+        let [long, short] =
+            [3_600, 120].map(|ttl| KeepAlive::begun(at(0.0), SessionTtl::clamped(ttl)));
+        for jitter in [0.0, 1.0] {
+            assert_eq!(long.renew_at(jitter), short.renew_at(jitter));
+            assert_eq!(long.renew_idle_at(jitter), short.renew_idle_at(jitter));
+        }
+        assert_eq!(long.attempt_timeout(at(40.0)), Duration::from_secs(30));
+        assert_eq!(long.attempt_timeout(at(3_400.0)), Duration::from_secs(5));
+        // What it is for: an outage that begins just before a renewal.
+        assert_eq!(
+            long.remaining(long.renew_at(0.0)),
+            Duration::from_secs(3_380)
+        );
     }
 }

@@ -51,7 +51,7 @@ impl Moment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WallTime(pub i64);
 
-/// How long a session may be silent before it can be revoked: 3 to 120 seconds.
+/// How long a session may be silent before it can be revoked: 3 to 3,600 seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionTtl(Duration);
 
@@ -79,13 +79,15 @@ impl std::error::Error for InvalidTtl {}
 impl SessionTtl {
     /// The shortest TTL; below it one slow write would lose the session.
     pub const MIN: Duration = Duration::from_secs(3);
-    /// The longest TTL; above it a crashed holder keeps its locks for minutes.
-    pub const MAX: Duration = Duration::from_secs(120);
+    /// The longest TTL: a lost node keeps its locks for an hour. Leases outlive as long an outage.
+    pub const MAX: Duration = Duration::from_secs(3_600);
+    /// The longest period of routine work. It was the longest TTL before TTLs for long outages.
+    pub const LONGEST_PERIOD: Duration = Duration::from_secs(120);
 
     /// Creates a TTL of whole seconds.
     ///
     /// # Errors
-    /// [`InvalidTtl`] if it is outside 3 to 120 seconds.
+    /// [`InvalidTtl`] if it is outside 3 to 3,600 seconds.
     pub const fn from_secs(seconds: u64) -> Result<Self, InvalidTtl> {
         if seconds < Self::MIN.as_secs() || seconds > Self::MAX.as_secs() {
             return Err(InvalidTtl { seconds });
@@ -106,6 +108,26 @@ impl SessionTtl {
     #[must_use]
     pub const fn get(self) -> Duration {
         self.0
+    }
+
+    /// Returns the time by which routine work is paced: the TTL, and two minutes at most. All that
+    /// an agent does again and again (renewals, reads of a lock that it waits for, backoffs, events
+    /// of streams) is a share of it.
+    ///
+    /// Only deadlines and proofs scale with a longer TTL. An agent that renewed every third of an
+    /// hour would begin some outages with 40 minutes left, and a waiter that read as rarely would
+    /// leave a free lock unused for as long after a missed event. With two minutes, a session costs
+    /// the API server one write in 40 s.
+    #[must_use]
+    pub fn period(self) -> Duration {
+        self.0.min(Self::LONGEST_PERIOD)
+    }
+
+    /// Returns how long a session that is in use can be observed without a renewal before one is
+    /// missing: renewals come every third of the period.
+    #[must_use]
+    pub fn missed_renewal(self) -> Duration {
+        self.period() * 3 / 5
     }
 
     /// Returns the TTL in whole seconds, as objects contain it.
@@ -130,7 +152,7 @@ impl SessionTtl {
 }
 
 const fn hundredths(whole: Duration, share: u32) -> Duration {
-    // `SessionTtl` is bounded to two minutes, so the product fits.
+    // `SessionTtl` is bounded to an hour, so the product fits.
     match whole.checked_mul(share) {
         Some(product) => match product.checked_div(100) {
             Some(part) => part,
@@ -146,12 +168,30 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_ttl_is_three_to_120_seconds() {
+    fn a_ttl_is_three_to_3600_seconds() {
         assert_eq!(SessionTtl::from_secs(2), Err(InvalidTtl { seconds: 2 }));
-        assert_eq!(SessionTtl::from_secs(121), Err(InvalidTtl { seconds: 121 }));
-        assert_eq!(SessionTtl::from_secs(15).map(SessionTtl::as_secs), Ok(15));
+        let above = Err(InvalidTtl { seconds: 3_601 });
+        assert_eq!(SessionTtl::from_secs(3_601), above);
+        for within in [3, 15, 3_600] {
+            assert_eq!(
+                SessionTtl::from_secs(within).map(SessionTtl::as_secs),
+                Ok(within)
+            );
+        }
         assert_eq!(SessionTtl::clamped(0).get(), SessionTtl::MIN);
         assert_eq!(SessionTtl::clamped(u64::MAX).get(), SessionTtl::MAX);
+    }
+
+    #[test]
+    fn routine_work_does_not_slow_down_with_ttls_above_two_minutes() {
+        for (ttl, period) in [(3, 3), (15, 15), (120, 120), (121, 120), (3_600, 120)] {
+            let ttl = SessionTtl::clamped(ttl);
+            assert_eq!(ttl.period(), Duration::from_secs(period), "{ttl:?}");
+        }
+        // Deadlines and proofs do scale.
+        let hour = SessionTtl::clamped(3_600);
+        assert_eq!(hour.holder_share(), Duration::from_secs(3_420));
+        assert_eq!(hour.challenger_share(), Duration::from_secs(3_780));
     }
 
     proptest! {
@@ -159,7 +199,7 @@ mod tests {
         /// receipt, in this order; each side's clock runs at its own rate within the bound.
         #[test]
         fn a_holder_stops_before_any_challenger_may_start(
-            ttl in 3_u64..=120,
+            ttl in 3_u64..=3_600,
             sent in 0.0_f64..1e6,
             delay in 0.0_f64..1e3,
             holder_rate in 1.0_f64..=1.05,

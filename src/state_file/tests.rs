@@ -60,6 +60,8 @@ fn file_is_private_to_its_owner_and_to_one_process() {
     assert_eq!(mode.permissions().mode() & 0o777, 0o600);
     let first = open(&directory);
     assert!(StateFile::open(directory.path()).unwrap().is_none());
+    // A program that starts another one has a copy in the new process for a moment.
+    let _copy = first.lock.try_clone().unwrap();
     drop(first);
     assert!(StateFile::open(directory.path()).unwrap().is_some());
 }

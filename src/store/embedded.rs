@@ -44,6 +44,8 @@ use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 
 pub use file::OpenError;
+#[cfg(target_os = "linux")]
+pub(crate) use file::{make_directory as create_directory, private};
 pub use fleet::NAMESPACE;
 pub use test_support::Backup;
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
 
 use super::{StoreError, Stored};
 use crate::protocol::lock::Lock;
@@ -139,6 +140,22 @@ pub struct PodReport {
     pub containers: Vec<ContainerReport>,
 }
 
+/// The taint by which an administrator affirms that a node is shut down. Kubernetes ignores its value
+/// and effect, too.
+pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
+
+/// What a node says about whether it is out of service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whether it has the taint [`OUT_OF_SERVICE_TAINT`].
+    pub is_tainted: bool,
+    /// Whether its condition `Ready` is true. The node controller sets it to unknown when the kubelet
+    /// is silent.
+    pub is_ready: bool,
+}
+
 /// The kubelet's report of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerReport {
@@ -161,6 +178,13 @@ pub trait FleetStore: Send + Sync + 'static {
 
     /// Returns a feed of the pods in a terminal phase.
     fn ended_pods(&self) -> Feed<PodReport>;
+
+    /// Returns a feed of all nodes, which lists them again after each interruption. The default is a
+    /// store without nodes.
+    fn nodes(&self) -> Feed<NodeReport> {
+        let listed = [FeedEvent::ListStarted, FeedEvent::ListDone];
+        stream::iter(listed).chain(stream::pending()).boxed()
+    }
 
     /// Returns the revision of the store, by a consistent list of locks.
     async fn revision(&self) -> Result<Revision, StoreError>;

@@ -60,7 +60,7 @@ pub const ANNOTATIONS: [Annotation; 11] = [
     },
     Annotation {
         name: "session-ttl",
-        values: "seconds, `3` to `120`",
+        values: "seconds, `3` to `3600`",
         effect: "For how long the sidecar may be silent before its locks can be taken over.",
     },
     Annotation {
@@ -228,7 +228,7 @@ fn resources(text: &str) -> Result<Resources, String> {
 fn session_ttl(text: &str) -> Result<SessionTtl, String> {
     let seconds = text
         .parse()
-        .map_err(|_| "write a whole number of seconds, 3 to 120, without a unit".to_owned())?;
+        .map_err(|_| "write a whole number of seconds, 3 to 3600, without a unit".to_owned())?;
     SessionTtl::from_secs(seconds).map_err(|error| error.to_string())
 }
 

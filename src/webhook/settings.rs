@@ -223,7 +223,7 @@ mod tests {
                 "{image: a, logLevel: loud}",
                 "logLevel: \"loud\" is not a log level",
             ),
-            ("{image: a, sessionTtlSeconds: 2}", "use 3 to 120 seconds"),
+            ("{image: a, sessionTtlSeconds: 2}", "use 3 to 3600 seconds"),
             ("{image: a, sessionTtlSeconds: 15s}", "sessionTtlSeconds"),
             (
                 "{image: a, tokenFloor: 9007199254740992}",

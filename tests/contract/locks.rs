@@ -1,8 +1,9 @@
 //! One lock: created, written by compare-and-swap, deleted and recreated.
 
 use futures::future::join_all;
+use leasehold::protocol::completed::{COMPLETED_MAX, Completion, CompletionKey};
 use leasehold::protocol::incident::{Ending, IncidentKind};
-use leasehold::protocol::lock::Lock;
+use leasehold::protocol::lock::{Grant, Lock};
 use leasehold::protocol::session::Claimant;
 use leasehold::protocol::token::{Revision, Token};
 use leasehold::store::StoreError;
@@ -52,6 +53,32 @@ pub(crate) async fn a_lock_reads_back_as_it_was_written(adapter: &impl Adapter) 
     assert_eq!((&written.value, written.value.incidents.len()), (&after, 1));
     let read = b.read(&r).await;
     assert_eq!((read.value, read.version), (after, written.version));
+}
+
+pub(crate) async fn completed_work_outlives_its_grant(adapter: &impl Adapter) {
+    let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
+    let mut held = a.make_and_take(&r, "g-a").await;
+    let grant = held.value.grant.as_ref().map(Grant::key);
+    let grant = grant.expect("a grant");
+    for n in 0..=COMPLETED_MAX {
+        let completion = Completion {
+            key: CompletionKey::parse(&format!("k{n}")).expect("a key"),
+            at: AT,
+            token: held.value.token,
+            owner: "worker".into(),
+        };
+        let next = held.value.complete(&grant, completion).expect("held");
+        held = a.locks.update(&held, &next).await.expect("a record");
+        assert_eq!(held.value, next);
+    }
+    let completed = held.value.completed.clone();
+    assert_eq!(completed.entries().len(), COMPLETED_MAX);
+    assert_eq!(completed.entries()[0].key.as_str(), "k1");
+    let freed = a.release(&held, "g-a").await;
+    assert_eq!(freed.value.completed, completed);
+    let taken = b.take(&freed, "g-b").await;
+    assert_eq!(taken.value.completed, completed);
+    assert_eq!(a.read(&r).await.value, taken.value);
 }
 
 pub(crate) async fn a_write_on_an_older_version_is_a_conflict(adapter: &impl Adapter) {

@@ -3,7 +3,9 @@
 mod alone;
 mod deaf;
 mod fencing;
+mod jobs;
 mod left_behind;
+mod pipeline;
 mod register;
 mod slots;
 

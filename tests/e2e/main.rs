@@ -7,6 +7,8 @@
 mod contract;
 #[path = "../harness.rs"]
 mod harness;
+#[path = "../history.rs"]
+mod history;
 #[path = "../pods.rs"]
 mod pods;
 #[path = "../seed.rs"]

@@ -7,6 +7,7 @@ mod events;
 mod expired;
 mod forced;
 mod foreign;
+mod long_ttl;
 mod releases;
 mod restored;
 mod resume;

@@ -31,7 +31,8 @@ fn wrong_flag_is_a_usage_error_that_names_it() {
     let prefixes: Vec<_> = prefixes.iter().map(String::as_str).collect();
     let too_long = format!("--unix-socket=/{}", "x".repeat(107));
     let cases: &[(&[&str], &str)] = &[
-        (&["--session-ttl=2"], "use 3 to 120 seconds"),
+        (&["--session-ttl=2"], "use 3 to 3600 seconds"),
+        (&["--session-ttl=3601"], "use 3 to 3600 seconds"),
         (&["--session-ttl=15s"], "without a unit"),
         (&["--listen=localhost"], "--listen"),
         (&["--on-term=later"], "release-now"),

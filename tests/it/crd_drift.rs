@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use leasehold::crd;
+use leasehold::protocol::time::SessionTtl;
 
 use crate::drift::assert_committed;
 
@@ -25,6 +26,23 @@ fn committed_session_crd_is_the_generated_one() {
     for folder in FOLDERS {
         let file = format!("{folder}/locksessions.leasehold.dev.yaml");
         assert_committed(&file, &crd::session_as_yaml().unwrap());
+    }
+}
+
+/// An attribute cannot use the constants.
+#[test]
+fn crds_accept_exactly_the_session_ttls_of_the_protocol() {
+    let bounds = [SessionTtl::MAX, SessionTtl::MIN].map(|bound| bound.as_secs());
+    let bounds = format!("maximum: {} minimum: {} ", bounds[0], bounds[1]);
+    for (crd, fields) in [(crd::lock_as_yaml(), 2), (crd::session_as_yaml(), 1)] {
+        let words: Vec<_> = crd.as_ref().unwrap().split_whitespace().collect();
+        let text = words.join(" ");
+        let ttls = text.split("tlSeconds: description: ").skip(1);
+        let found: Vec<_> = ttls.map(|ttl| ttl.split("type: ").next()).collect();
+        assert_eq!(found.len(), fields);
+        for ttl in found.into_iter().flatten() {
+            assert!(ttl.ends_with(&bounds), "{ttl}: {bounds}");
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::seed::seed;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `leasehold dev`. Dropping it kills it.
-struct Dev {
+pub(crate) struct Dev {
     process: Child,
     url: String,
     http: Client,
@@ -32,7 +32,7 @@ struct Dev {
 }
 
 /// An answer's status and body.
-type Answer = (StatusCode, Value);
+pub(crate) type Answer = (StatusCode, Value);
 
 fn command(data_dir: &Path, flags: &[&str]) -> Command {
     let mut command = without_a_directory();
@@ -63,7 +63,7 @@ fn refused(mut command: Command) -> String {
 }
 
 impl Dev {
-    async fn start(data_dir: &Path, flags: &[&str]) -> Self {
+    pub(crate) async fn start(data_dir: &Path, flags: &[&str]) -> Self {
         Self::spawn(command(data_dir, flags)).await
     }
 
@@ -97,6 +97,16 @@ impl Dev {
         }
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Releases a lease.
+    pub(crate) async fn release(&self, lease: &Value) {
+        let (status, said) = self.call(Method::DELETE, &path_of(lease), None).await;
+        assert_eq!(status, 204, "{said}");
+    }
+
     async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
         self.try_call(method, path, body).await.unwrap()
     }
@@ -117,7 +127,7 @@ impl Dev {
         Ok((status, serde_json::from_str(&text).unwrap_or_default()))
     }
 
-    async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
         self.call(Method::POST, path, Some(body)).await
     }
 
@@ -125,20 +135,20 @@ impl Dev {
         self.call(Method::GET, path, None).await
     }
 
-    async fn try_acquire(&self, resource: &str) -> Answer {
+    pub(crate) async fn try_acquire(&self, resource: &str) -> Answer {
         let body = json!({"resource": resource, "ownerId": "app", "ttlSeconds": 300});
         self.post("/v1/locks/acquire", body).await
     }
 
     /// Acquires a free lock.
-    async fn acquire(&self, resource: &str) -> Value {
+    pub(crate) async fn acquire(&self, resource: &str) -> Value {
         let (status, lease) = self.try_acquire(resource).await;
         assert_eq!(status, 200, "{lease}");
         lease
     }
 
     /// Acquires a lock as soon as it is free.
-    async fn acquire_in_time(&self, resource: &str) -> Value {
+    pub(crate) async fn acquire_in_time(&self, resource: &str) -> Value {
         eventually(async || {
             let (status, lease) = self.try_acquire(resource).await;
             assert!(status == 200 || lease["code"] == "lock_held", "{lease}");
@@ -151,14 +161,14 @@ impl Dev {
         fs::read_to_string(self.said.path().join(name)).unwrap()
     }
 
-    fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.process.id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &pid]).status();
         assert!(sent.unwrap().success());
     }
 
     /// Sends a signal, and waits for its exit.
-    fn end_by(mut self, signal: &str) -> ExitStatus {
+    pub(crate) fn end_by(mut self, signal: &str) -> ExitStatus {
         self.signal(signal);
         self.process.wait().unwrap()
     }
@@ -172,7 +182,7 @@ impl Drop for Dev {
 }
 
 /// Polls until there is a value.
-async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let start = SystemClock.now();
     loop {
         if let Some(found) = look().await {

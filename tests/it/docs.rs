@@ -17,10 +17,11 @@ use crate::messages::retired_in;
 use pages::{anchors, links, pages};
 
 /// A page to run, and its sections (default: all).
-const WITHOUT_A_CLUSTER: [(&str, &[&str]); 3] = [
+const WITHOUT_A_CLUSTER: [(&str, &[&str]); 4] = [
     ("README.md", &["Quickstart without a cluster", "Use it"]),
     ("docs/tutorials/first-lock.md", &[]),
     ("docs/exec.md", &[]),
+    ("docs/cron.md", &[]),
 ];
 /// The maximum length of a page, in lines.
 const LONGEST: [(&str, usize); 3] = [

@@ -1,6 +1,7 @@
 //! The HTTP API over a real socket, on a store in memory: answers, refusals with their messages,
 //! and that a refusal leaves the store unchanged.
 
+mod complete;
 mod connections;
 mod elections;
 mod events;

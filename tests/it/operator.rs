@@ -49,6 +49,46 @@ async fn session_with_an_unseen_renewal_is_not_revoked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn node_out_of_service_frees_its_locks_before_the_ttl() {
+    for (node, is_ready, frees) in [
+        ("node-of-a", false, true),
+        ("node-of-a", true, false),
+        ("node-of-b", false, false),
+    ] {
+        let cluster = Cluster::start().await;
+        cluster.lead(true);
+        cluster.hold("res", "a");
+        cluster.wait("res", "b");
+        tokio::time::sleep(TTL * 7 / 10).await;
+        assert_eq!(cluster.holder("res").as_deref(), Some("a"), "not tainted");
+        cluster.taint(node, is_ready);
+        tokio::time::sleep(TTL / 10).await;
+        let expected = if frees { "b" } else { "a" };
+        let holder = cluster.holder("res");
+        assert_eq!(holder.as_deref(), Some(expected), "{node} {is_ready}");
+        let reasons: Vec<_> = cluster
+            .lines()
+            .iter()
+            .map(|line| line["reason"].to_string())
+            .collect();
+        let is_named = |reason: &String| reason.contains("node.kubernetes.io/out-of-service");
+        assert_eq!(reasons.iter().any(is_named), frees, "{reasons:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn operator_without_the_right_to_nodes_works_as_before() {
+    let cluster = Cluster::start_without([Part::Nodes]).await;
+    cluster.lead(true);
+    cluster.hold("res", "a");
+    settled().await;
+    assert_eq!(cluster.ready(), Ok(()));
+    assert!(cluster.metrics().contains("leasehold_operator_synced 1"));
+    tokio::time::sleep(TTL).await;
+    assert_eq!(cluster.holder("res"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn new_leader_records_only_unrecorded_incidents() {
     let cluster = Cluster::start().await;
     cluster.incident("told", IncidentKind::Expired);

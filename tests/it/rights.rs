@@ -24,6 +24,7 @@ const RULES: &[&str] = &[
     "leasehold-operator-leader-labels: core pods: patch",
     "leasehold-operator-leader-labels: leasehold.dev distributedlocks: patch",
     "leasehold-operator-namespaces: core namespaces: get list watch",
+    "leasehold-operator: core nodes: list watch",
     "leasehold-operator: core pods: get list watch",
     "leasehold-operator: events.k8s.io events: create list",
     "leasehold-operator: leasehold.dev distributedlocks/status: update",

@@ -122,6 +122,8 @@ async fn killed_pods_lock_is_reclaimed_after_its_end_is_reported() -> Result<()>
     let leasehold = Leasehold::installed().await?;
     let namespace = leasehold.namespace("death").await?;
     let wanted = Wanted {
+        // The session's TTL does not delay this.
+        config: vec![("session-ttl", "3600")],
         spec: json!({"restartPolicy": "Never"}),
         ..Wanted::default()
     };

@@ -193,9 +193,12 @@ async fn app_that_ends_without_release_hands_over_after_its_end() -> Result<()> 
     let end = r#"trap 'echo "term $(now)"; sleep 2; echo "stopped $(now)"; exit 0' TERM
 while :; do sleep 0.1; done"#;
     let stop = Stop {
-        about: "no release, app ends 2 s after SIGTERM",
+        about: "no release, session TTL 3,600 s, app ends 2 s after SIGTERM",
         script: format!("{TAKE}{end}"),
-        wanted: Wanted::default(),
+        wanted: Wanted {
+            config: vec![("session-ttl", "3600")],
+            ..Wanted::default()
+        },
         last_word: "stopped ",
     };
     stop.measure(Pair::delete).await

@@ -97,6 +97,18 @@ impl Leasehold {
         .await
     }
 
+    /// Waits until all of the operator's pods are ready.
+    pub(crate) async fn until_available(&self) -> Result<()> {
+        let system = self.machine.cluster.operator_namespace().await?;
+        let status = [
+            "rollout",
+            "status",
+            "deployment/leasehold-operator",
+            "--timeout=60s",
+        ];
+        system.kubectl(&status).await?.ok().map(drop)
+    }
+
     /// Runs Helm in the release's namespace.
     pub(crate) async fn helm(&self, args: &[&str]) -> Result<String> {
         let args = [&["--namespace", OPERATOR_NAMESPACE], args].concat();

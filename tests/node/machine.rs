@@ -96,7 +96,8 @@ impl Machine {
         Ok(())
     }
 
-    async fn until_ready(&self) -> Result<()> {
+    /// Waits until the node is ready.
+    pub(crate) async fn until_ready(&self) -> Result<()> {
         let ready = eventually("the node to be ready", START, async || {
             let node = self.node().await.ok()?;
             let conditions = node["status"]["conditions"].as_array()?.clone();

@@ -26,6 +26,7 @@ mod helm_upgrade;
 mod jobs;
 mod lease_by_curl;
 mod no_app;
+mod once;
 mod outage;
 mod plain;
 mod stay;

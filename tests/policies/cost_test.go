@@ -26,6 +26,10 @@ func TestLargestWritesCostHalfOfABudgetAtMost(t *testing.T) {
 		entry.LeaseID, entry.Reason, entry.OwnerID = fmt.Sprintf("%064d", len(full.Status.Incidents)), long("é", 1024), long("é", 128)
 		full.Status.Incidents = append(full.Status.Incidents, entry)
 	}
+	for range 32 {
+		full.Status.Completed = append(full.Status.Completed, completion{
+			Key: fmt.Sprintf("%0128d", len(full.Status.Completed)), CompletedAt: someTime, Token: 1, OwnerID: long("é", 128)})
+	}
 	recorded := func(kind, actor string, then func(*status)) func(*status) {
 		return func(s *status) {
 			s.record(kind, holder, actor)
@@ -44,6 +48,10 @@ func TestLargestWritesCostHalfOfABudgetAtMost(t *testing.T) {
 	forced.Spec.ReleaseRequest.Mode = "Force"
 	for _, each := range []row{
 		{"joins", third.token(), full, func(s *status) { s.Waiters = append(s.Waiters, third.waits()) }, allowed},
+		{"completes", holder.token(), full, func(s *status) {
+			s.Completed = slices.Clone(s.Completed[1:])
+			s.complete(long("k", 128), s.Token)
+		}, allowed},
 		{"leaves", first.token(), full, func(s *status) { s.drop(0) }, allowed},
 		{"hands over", holder.token(), full, func(s *status) { s.grant(first) }, allowed},
 		{"hands over on request", holder.token(), full, recorded("ReleasedOnRequest", "admin", func(s *status) { s.grant(first) }), allowed},

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -8,6 +9,7 @@ import (
 // Words of the refusals that several rows have in common.
 const (
 	isRecord         = "status.incidents is a record"
+	isWorkRecord     = "status.completed is a record"
 	isOrder          = "the order of status.waiters"
 	queuesItself     = "a pod queues only itself"
 	removesItself    = "a pod removes only itself"
@@ -67,6 +69,9 @@ func TestEverydayWritesAreDecidedByMatchConditions(t *testing.T) {
 		{"takes as older agents do", holder.token(), lockOf("l", freed()), func(s *status) { s.grant(holder); s.Waiters = nil }, allowed},
 		{"hands over as older agents do", holder.token(), queued(first.waits()), func(s *status) { s.grant(first); s.Waiters = nil }, allowed},
 		{"frees and leaves the empty list", holder.token(), lockOf("l", held(holder)), func(s *status) { s.free(); s.Waiters = []waiter{} }, allowed},
+		{"takes what has completed work", first.token(), freedWithCompleted(), func(s *status) { s.grant(first) }, allowed},
+		{"frees what has completed work", holder.token(), withCompleted("a"), (*status).free, allowed},
+		{"queues for what has completed work", first.token(), withCompleted("a"), func(s *status) { s.Waiters = append(s.Waiters, first.waits()) }, allowed},
 		{"takes what has an empty list", holder.token(), freeWithList(), func(s *status) { s.grant(holder) }, allowed},
 	} {
 		run(t, bothModes, each)
@@ -79,6 +84,54 @@ func TestEverydayWritesAreDecidedByMatchConditions(t *testing.T) {
 			}
 		}
 	}
+}
+
+func freedWithCompleted() lock {
+	of := withCompleted("a")
+	of.Status.free()
+	return of
+}
+
+// A lock of the holder under which work has succeeded.
+func withCompleted(keys ...string) lock {
+	of := lockOf("l", held(holder))
+	for _, key := range keys {
+		of.Status.complete(key, of.Status.Token-1000)
+	}
+	return of
+}
+
+func (s *status) complete(key string, token int64) {
+	s.Completed = append(s.Completed, completion{Key: key, CompletedAt: someTime, Token: token, OwnerID: "worker"})
+}
+
+func TestOnlyTheHolderRecordsCompletedWork(t *testing.T) {
+	full := make([]string, 32)
+	for n := range full {
+		full[n] = fmt.Sprintf("k%d", n)
+	}
+	adds := func(s *status) { s.complete("new", s.Token+3) }
+	makesRoom := func(s *status) { s.Completed = slices.Clone(s.Completed[1:]); adds(s) }
+	run(t, bothModes,
+		row{"first", holder.token(), withCompleted(), adds, allowed},
+		row{"next", holder.token(), withCompleted("a"), adds, allowed},
+		row{"thirty-third", holder.token(), withCompleted(full...), makesRoom, allowed},
+		row{"of another", first.token(), withCompleted(), adds, isWorkRecord},
+		row{"of a free lock", holder.token(), lockOf("l", freed()), adds, isWorkRecord},
+		row{"with the grant", holder.token(), lockOf("l", freed()), func(s *status) { s.grant(holder); adds(s) }, isWorkRecord},
+		row{"with the release", holder.token(), withCompleted(), func(s *status) { adds(s); s.free() }, isWorkRecord},
+		row{"cleared", holder.token(), withCompleted("a"), func(s *status) { s.Completed = nil }, isWorkRecord},
+		row{"cleared with the release", holder.token(), withCompleted("a"), func(s *status) { s.Completed = nil; s.free() }, isWorkRecord},
+		row{"changed", holder.token(), withCompleted("a"), func(s *status) { s.Completed[0].Key = "b" }, isWorkRecord},
+		row{"in front", holder.token(), withCompleted("a"), func(s *status) { adds(s); slices.Reverse(s.Completed) }, isWorkRecord},
+		row{"two", holder.token(), withCompleted("a"), func(s *status) { adds(s); s.complete("c", s.Token) }, isWorkRecord},
+		row{"known key", holder.token(), withCompleted("a"), func(s *status) { s.complete("a", s.Token) }, isWorkRecord},
+		row{"old token", holder.token(), withCompleted(), func(s *status) { s.complete("a", s.Token-1) }, isWorkRecord},
+		row{"later token", holder.token(), withCompleted(), func(s *status) { s.complete("a", s.Token+1000) }, isWorkRecord},
+		row{"room for nothing", holder.token(), withCompleted("a"), makesRoom, isWorkRecord},
+		row{"by the operator", operator, withCompleted(), adds, "the operator leaves status.completed"},
+		row{"empty key", holder.token(), withCompleted(), func(s *status) { s.complete("", s.Token) }, "status.completed[0].key"},
+		row{"invisible key", holder.token(), withCompleted(), func(s *status) { s.complete(" ", s.Token) }, "status.completed[0].key"})
 }
 
 // A held lock as older agents wrote it, without an empty list of waiters.

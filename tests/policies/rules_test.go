@@ -167,5 +167,5 @@ func longest(n int) waiter {
 		return text[:size-2] + string(rune('0'+n/10)) + string(rune('0'+n%10))
 	}
 	return waiter{LeaseID: digits(64), OwnerID: strings.Repeat("é", 100) + digits(56), Pod: digits(253), PodUID: digits(64),
-		Session: digits(253), SessionTTLSeconds: 120, QueuedAt: someTime}
+		Session: digits(253), SessionTTLSeconds: 3600, QueuedAt: someTime}
 }

@@ -104,10 +104,11 @@ type status struct {
 	Lease  *lease        `json:"lease,omitempty"`
 	Token  int64         `json:"token"`
 	// Empty while the lock is held without waiters; absent while it is free.
-	Waiters     []waiter    `json:"waiters,omitzero"`
-	Incidents   []incident  `json:"incidents,omitempty"`
-	Conditions  []condition `json:"conditions,omitempty"`
-	Transitions int64       `json:"transitions"`
+	Waiters     []waiter     `json:"waiters,omitzero"`
+	Incidents   []incident   `json:"incidents,omitempty"`
+	Completed   []completion `json:"completed,omitempty"`
+	Conditions  []condition  `json:"conditions,omitempty"`
+	Transitions int64        `json:"transitions"`
 }
 
 type holderRecord struct {
@@ -145,6 +146,13 @@ type incident struct {
 	Pod     string `json:"pod"`
 	Actor   string `json:"actor"`
 	Reason  string `json:"reason"`
+}
+
+type completion struct {
+	Key         string `json:"key"`
+	CompletedAt string `json:"completedAt"`
+	Token       int64  `json:"token"`
+	OwnerID     string `json:"ownerId"`
 }
 
 type condition struct {

@@ -6,7 +6,7 @@
 //!
 //! A session is begun only for a write: a caller that is merely refused costs the store one read (but for
 //! a lock that is marked as kept, whose queue is worth a try). A hand-over is reported by the watch. The
-//! lock is read again every third of the TTL all the same: a watch only makes things fast.
+//! lock is read again every third of the period all the same: a watch only makes things fast.
 
 use crate::agent::api::AcquireError;
 use crate::protocol::ids::Resource;
@@ -199,7 +199,7 @@ fn serve_here(leases: &mut Leases, claim: &mut Claim, first: &Caller) -> Option<
         return None;
     }
     // The end of the lease wakes the callers.
-    let slow = now.after(leases.session.ttl() / 3);
+    let slow = now.after(leases.session.period() / 3);
     claim.wait_until(held.share.ends_at().unwrap_or(slow));
     Some(Next::Wait)
 }

@@ -5,9 +5,13 @@
 use std::time::Duration;
 
 use crate::agent::api::{LeaseError, LeaseView, Life};
-use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::ids::{LeaseId, OwnerId, Resource};
+use crate::protocol::key::GrantKey;
 use crate::protocol::lease::{Loss, Told};
+use crate::protocol::lock::Lock;
+use crate::protocol::object::Stored;
 use crate::protocol::time::Moment;
+use crate::protocol::token::Token;
 
 use super::effect::{Effect, Record};
 use super::held::Held;
@@ -19,6 +23,15 @@ use super::leases::Leases;
 pub(in crate::agent) struct ReadersAnswer {
     pub(in crate::agent) lease: LeaseId,
     pub(in crate::agent) valid_for: Duration,
+}
+
+/// A held lease, its grant, and its lock as last seen.
+#[derive(Clone, Debug)]
+pub(in crate::agent) struct Guarding {
+    pub(in crate::agent) grant: GrantKey,
+    pub(in crate::agent) lock: Stored<Lock>,
+    pub(in crate::agent) token: Token,
+    pub(in crate::agent) owner: OwnerId,
 }
 
 /// Renews a lease: its app lives. With `ttl` the app's own TTL changes. A lease that a connection
@@ -82,6 +95,22 @@ pub(in crate::agent) fn read(
     })
 }
 
+/// Returns the grant of a lease, and the lock as last seen with it.
+pub(in crate::agent) fn guarding(
+    leases: &mut Leases,
+    lease: &LeaseId,
+) -> Result<Guarding, LeaseError> {
+    let now = leases.env.now;
+    read(leases, lease, now)?;
+    let held = leases.own.lease(lease).ok_or(LeaseError::Unknown)?;
+    Ok(Guarding {
+        grant: held.key(),
+        lock: held.stored.clone(),
+        token: held.lease.token,
+        owner: held.owner.clone(),
+    })
+}
+
 /// Tells readers of an election how long its lease may be believed. Readers of an app's lease are
 /// told of a `short` time: it is as long as they keep the next leader waiting when the app ends it.
 pub(in crate::agent) fn tell_readers(
@@ -94,14 +123,14 @@ pub(in crate::agent) fn tell_readers(
     leases.end_by_clock(&lease);
     let now = leases.env.now;
     let deadline = leases.deadline_of(&leases.own.held(resource)?.session.id)?;
-    let is_draining = leases.session.is_draining();
+    let (is_draining, period) = (leases.session.is_draining(), leases.session.period());
     let held = leases.own.held_mut(resource)?;
     if held.closing.is_some() {
         return None;
     }
     let bound = match held.life {
         Life::Connection { .. } | Life::Ttl(_) => now.after(short),
-        Life::Campaign => deadline,
+        Life::Campaign => held.promised_at_most(now, deadline, period),
     };
     let told = if is_draining {
         held.lease.last_told(arrived, now)
@@ -129,7 +158,7 @@ fn tell(
         None => {}
     }
     let now = leases.env.now;
-    let is_draining = leases.session.is_draining();
+    let (is_draining, period) = (leases.session.is_draining(), leases.session.period());
     let Some(held) = leases.own.lease(lease) else {
         return Err(leases.session.unserved(lease));
     };
@@ -141,10 +170,11 @@ fn tell(
         return Err(LeaseError::Released);
     }
     // While the agent is stopping, no deadline moves any more.
+    let until = held.promised_at_most(now, deadline, period);
     let told = if is_draining {
         held.lease.last_told(arrived, now)
     } else {
-        ask(held, now, deadline)
+        ask(held, now, until)
     };
     let told = told.map_err(LeaseError::Lost)?;
     if held.life == Life::Campaign {

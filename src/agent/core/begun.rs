@@ -65,6 +65,7 @@ pub(in crate::agent) fn begin(
     share.note_lease();
     let grant = Warm::granted(tenure, session, new.stored, share, now);
     let mut held = serve(grant, lease, request, acquired_at, now);
+    let deadline = held.promised_at_most(now, deadline, leases.session.period());
     let told = held.begin(new.arrived, now, deadline);
     let told = told.map_err(|_loss| AcquireError::SessionLost)?;
     observed::superseded(leases, &new.grant, &held.stored);
@@ -118,6 +119,7 @@ pub(in crate::agent) fn begin_from_warm(
     };
     warm.share.note_lease();
     let mut held = serve(warm, lease, request, leases.env.wall, now);
+    let deadline = held.promised_at_most(now, deadline, leases.session.period());
     let Ok(told) = held.begin(arrived, now, deadline) else {
         leases.release(held.into_release(), Vec::new());
         return FromWarm::Nothing;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::agent::api::AcquireError;
 use crate::protocol::time::{Moment, SessionTtl};
 
-/// How often the pause doubles: from one TTL to sixteen.
+/// How often the pause doubles: from one period to sixteen.
 const DOUBLINGS: u32 = 4;
 
 /// No session begins before it has passed.
@@ -25,7 +25,7 @@ impl Cooldown {
     pub(super) fn record_report(&mut self, now: Moment, ttl: SessionTtl) {
         let longer = 1 << self.reports.min(DOUBLINGS);
         self.reports = self.reports.saturating_add(1);
-        self.until = now.after(ttl.get() * longer);
+        self.until = now.after(ttl.period() * longer);
     }
 
     /// Records that a session was renewed: nobody revokes this pod's sessions.

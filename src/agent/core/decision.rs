@@ -84,7 +84,7 @@ pub(super) fn found(
             return Next::Recheck;
         }
     }
-    let third = leases.session.ttl() / 3;
+    let third = leases.session.period() / 3;
     let has_room = first.waits() && claim.pace.has_room(&lock.value, third, now);
     if claim.is_named_by(&lock.value, &pod) {
         return Next::Decide(lock, source);

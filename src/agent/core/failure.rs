@@ -31,8 +31,8 @@ struct Failure {
     has_place: bool,
     /// For longer than a caller without one waits for an answer.
     is_too_long: bool,
-    /// For longer than a session lives that cannot be renewed.
-    outlasts_sessions: bool,
+    /// For longer than an API server that starts answers so.
+    is_settled: bool,
 }
 
 /// Pauses after a conflict.
@@ -69,7 +69,7 @@ pub(super) fn fail(leases: &mut Leases, claim: &mut Claim, error: AcquireError) 
     let failure = Failure {
         has_place: claim.has_place,
         is_too_long: lasted >= REQUEST_LIMIT,
-        outlasts_sessions: lasted >= leases.session.ttl(),
+        is_settled: lasted >= leases.session.period(),
     };
     match whom_it_ends(&error, first.waits(), failure) {
         Ends::First => {
@@ -96,7 +96,7 @@ pub(super) fn fail(leases: &mut Leases, claim: &mut Claim, error: AcquireError) 
     // Whatever was believed of the lock is read again.
     claim.pace.read_at = now;
     let longest = if first.waits() {
-        leases.session.ttl() / 10
+        leases.session.period() / 10
     } else {
         REQUEST_PAUSE
     };
@@ -151,7 +151,7 @@ fn whom_it_ends(error: &AcquireError, waits: bool, failure: Failure) -> Ends {
         // An API server that starts answers before it has read the roles, and forbids what was allowed a
         // moment ago. A place in the queue was got with the rights that are missing.
         AcquireError::Store(StoreError::Denied(_) | StoreError::Unauthenticated(_))
-            if failure.has_place && !failure.outlasts_sessions =>
+            if failure.has_place && !failure.is_settled =>
         {
             Ends::Nobody
         }

@@ -89,13 +89,13 @@ impl Held {
     }
 
     /// Returns when its app is asked to release, because it has held for nearly as long as it may: a
-    /// TTL before the end, or after half of the time if that is later.
-    pub(in crate::agent) fn warn_at(&self, session_ttl: Duration) -> Option<Moment> {
+    /// period before the end, or after half of the time if that is later.
+    pub(in crate::agent) fn warn_at(&self, period: Duration) -> Option<Moment> {
         let Life::Connection { max_hold } = self.life else {
             return None;
         };
         let ends_at = self.lease.hold_ends_at()?;
-        Some(ends_at.before(session_ttl.min(max_hold / 2)))
+        Some(ends_at.before(period.min(max_hold / 2)))
     }
 
     /// Returns when it ends, if nothing extends it and its session lives.
@@ -133,6 +133,21 @@ impl Held {
         self.lease.tell(arrived, now, ttl, session_until)
     }
 
+    /// Returns until when an answer at this time may promise the lease, which its session's deadline
+    /// bounds. A lead is promised for a period at most. It can be moved only after every promise has
+    /// passed, and readers of an election ask often.
+    pub(super) fn promised_at_most(
+        &self,
+        now: Moment,
+        session_until: Moment,
+        period: Duration,
+    ) -> Moment {
+        match self.life {
+            Life::Campaign => session_until.min(now.after(period)),
+            Life::Ttl(_) | Life::Connection { .. } => session_until,
+        }
+    }
+
     /// Returns the lease as its app sees it.
     pub(super) fn view(&self, told: Told, arrived: Moment, env: &Env) -> LeaseView {
         let left = told.until.since(env.now);
@@ -144,6 +159,7 @@ impl Held {
             valid_for: told.valid_for,
             expires_at: wall_after(env.wall, left),
             renew_after: env.now.since(arrived) + left / 3,
+            completed: self.stored.value.completed.clone(),
             asked: self.release_request().cloned(),
         }
     }

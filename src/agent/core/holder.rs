@@ -26,6 +26,11 @@ use super::report::ClaimReport;
 /// How long a refusal by policy is taken as the answer to the next take-over too.
 const STRICT_REMEMBERED: Duration = Duration::from_secs(60);
 
+/// How far away the proof that a holder has expired may be for a try to wait for it: that of the longest
+/// period. Clients of a try do not wait for an hour.
+const PROOF_AWAITED: Duration =
+    Duration::from_secs(SessionTtl::LONGEST_PERIOD.as_secs() * 105 / 100);
+
 /// Why only the operator takes over.
 const ONLY_THE_OPERATOR: &str =
     "the admission policies let only the operator take over from an expired holder";
@@ -322,10 +327,11 @@ fn observe(
             let renewed_at = found.and_then(|stored| stored.value.renewed_at);
             let last_word = renewed_at.map_or(named_at, |at| at.max(named_at));
             let looks_expired = is_older(last_word, ttl, env) && !peers.has_changed(&who.key());
+            let is_near = until.since(env.now) <= PROOF_AWAITED;
             Some(Fate::MayLive {
                 hint: None,
                 until: Some(until),
-                dead_at: looks_expired.then_some(until),
+                dead_at: (looks_expired && is_near).then_some(until),
             })
         }
     }

@@ -167,8 +167,8 @@ pub(super) fn held(
     let until = if first.waits() {
         claim.pace.pause_for_room(first.patience(), &mut leases.env)
     } else {
-        // A session that lives is renewed in each third of its TTL; the lock may be released, too.
-        let again_at = now.after(leases.session.ttl() / 10);
+        // A session that lives is renewed in each third of its period; the lock may be released, too.
+        let again_at = now.after(leases.session.period() / 10);
         outlook
             .dead_at
             .map_or(again_at, |dead_at| again_at.min(dead_at))
@@ -198,7 +198,7 @@ fn record_outlook(leases: &mut Leases, claim: &Claim, source: Source, outlook: &
     leases.env.out.push(Effect::OutlookChanged);
 }
 
-/// The claim has an entry in the queue. The lock is read again after a third of the TTL, whatever the
+/// The claim has an entry in the queue. The lock is read again after a third of the period, whatever the
 /// watch reports. The first in the queue reads the holder's session more often: it takes over.
 fn stay_queued(
     leases: &mut Leases,
@@ -207,7 +207,7 @@ fn stay_queued(
     source: Source,
     again_at: Option<Moment>,
 ) {
-    let (now, ttl) = (leases.env.now, leases.session.ttl());
+    let (now, period) = (leases.env.now, leases.session.period());
     let own = claim.session_key(leases.session.pod());
     let waiters = &lock.value.waiters;
     let entry = own.as_ref().and_then(|own| waiters.entry_of(own));
@@ -218,11 +218,11 @@ fn stay_queued(
         leases.env.out.report(report);
     }
     let jitter = 0.9 + 0.2 * leases.env.rng.fraction();
-    let third = (ttl / 3).mul_f64(jitter);
+    let third = (period / 3).mul_f64(jitter);
     if claim.queued.is_none() || matches!(source, Source::Read(_)) {
         claim.pace.read_at = now.after(third);
     }
-    let judge_at = now.after(if ahead == 0 { ttl / 10 } else { third });
+    let judge_at = now.after(if ahead == 0 { period / 10 } else { third });
     claim.pace.judge_at = again_at.map_or(judge_at, |at| at.min(judge_at).max(now));
     claim.queued = Some(lock);
     claim.has_place = true;

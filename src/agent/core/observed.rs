@@ -93,6 +93,11 @@ pub(in crate::agent) fn read(leases: &mut Leases, seen: &Stored<Lock>) {
     let _is_lease = lease_seen(leases, seen);
 }
 
+/// Takes a lock as a write of its own grant left it. The next lease of that grant is to see it, too.
+pub(in crate::agent) fn written(leases: &mut Leases, seen: &Stored<Lock>) {
+    let _is_own = warm_seen(leases, seen) || lease_seen(leases, seen);
+}
+
 /// Takes a read of a lock of which the agent had a lease or a warm grant when the read was sent. If it
 /// no longer shows the grant, that is gone: no grant comes back.
 pub(in crate::agent) fn compared(

@@ -88,9 +88,9 @@ impl SessionMachine {
         self.config.ttl
     }
 
-    /// Returns the same as a time.
-    pub(super) const fn ttl(&self) -> Duration {
-        self.config.ttl.get()
+    /// Returns the time by which routine work is paced.
+    pub(super) fn period(&self) -> Duration {
+        self.config.ttl.period()
     }
 
     /// Takes the answers to needs.
@@ -448,7 +448,7 @@ impl SessionMachine {
     /// Returns the bound of the pause after a failed renewal.
     fn longest_pause(&self) -> Duration {
         if self.needs.is_empty() {
-            self.config.ttl.get() / 10
+            self.period() / 10
         } else {
             REQUEST_PAUSE
         }

@@ -19,7 +19,7 @@ use super::report::Report;
 #[derive(Clone, Debug)]
 pub(super) struct WarmPoll {
     session: SessionId,
-    /// A third of the TTL.
+    /// A third of the period.
     third: Duration,
     due: Moment,
     listing: Option<OpId>,
@@ -27,10 +27,10 @@ pub(super) struct WarmPoll {
 
 impl WarmPoll {
     /// Begins with the session.
-    pub(super) fn new(session: SessionId, ttl: Duration, env: &mut Env) -> Self {
+    pub(super) fn new(session: SessionId, period: Duration, env: &mut Env) -> Self {
         let mut poll = Self {
             session,
-            third: ttl / 3,
+            third: period / 3,
             due: env.now,
             listing: None,
         };

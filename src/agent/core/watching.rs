@@ -19,16 +19,16 @@ use super::watch::Watch;
 /// The watch and the poll of the live session.
 #[derive(Clone, Debug)]
 pub(super) struct Watching {
-    ttl: Duration,
+    period: Duration,
     watch: Option<Watch>,
     last: WatchId,
     poll: Option<WarmPoll>,
 }
 
 impl Watching {
-    pub(super) fn new(ttl: Duration) -> Self {
+    pub(super) fn new(period: Duration) -> Self {
         Self {
-            ttl,
+            period,
             watch: None,
             last: WatchId::default(),
             poll: None,
@@ -49,9 +49,9 @@ impl Watching {
         let Some(live) = live else { return };
         // Nothing was the session's before it began, so nothing is missed from there on.
         let (session, listed) = (live.id().clone(), live.listed());
-        self.poll = Some(WarmPoll::new(session.clone(), self.ttl, env));
+        self.poll = Some(WarmPoll::new(session.clone(), self.period, env));
         // The spread of the pause before what a watch missed is listed.
-        let spread = self.ttl / 10;
+        let spread = self.period / 10;
         self.watch = Some(Watch::open(session, self.last, listed, spread, env));
     }
 

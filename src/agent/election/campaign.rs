@@ -85,7 +85,7 @@ struct Candidate {
 impl Candidate {
     /// Runs for the election again and again, until the agent stops.
     async fn run(mut self) {
-        let ttl = self.driver.config.session_ttl.get();
+        let period = self.driver.config.session_ttl.period();
         let mut failures = 0;
         let mut complaint = Complaint::default();
         let mut was_asked = false;
@@ -101,10 +101,10 @@ impl Candidate {
             let led_for = term.map(|term| term.lasted);
             // Who lost the lead again and again does not hurry back to it.
             failures = match led_for {
-                Some(led_for) if led_for > ttl => 0,
+                Some(led_for) if led_for > period => 0,
                 _ => u32::min(failures + 1, 16),
             };
-            let pause = self.driver.pause_after(failures, ttl / 3);
+            let pause = self.driver.pause_after(failures, period / 3);
             let until = self.driver.now().after(pause);
             self.driver.until_or_stop(until).await;
         }

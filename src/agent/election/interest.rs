@@ -1,11 +1,11 @@
 //! Questions of apps about an election: with `--elect` the agent is a candidate only while an app asks.
 //!
 //! An app that leads asks at least once in each validity. The candidacy starts with the first question.
-//! After two session TTLs without a question the agent releases the lead or removes its queue entry: the
-//! app was never started, hangs, crashed, or does not use the election. A grant counts as a question,
-//! because its lease is recorded as told in full.
-//! Invariant: the agent releases no lead that a reader may believe in. A reader's validity ends less than
-//! a TTL after its question.
+//! After two periods (the session TTL, two minutes at most) without a question the agent releases the
+//! lead or removes its queue entry: the app was never started, hangs, crashed, or does not use the
+//! election. A grant counts as a question, because its lease is recorded as told in full.
+//! Invariant: the agent releases no lead that a reader may believe in. A reader's validity ends a period
+//! after its question at the latest.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::time::Moment;
 
-/// The number of session TTLs for which a question counts.
-const TTLS: u32 = 2;
+/// The number of periods for which a question counts.
+const PERIODS: u32 = 2;
 
 /// Records a question about an election.
 pub(super) fn note_question(driver: &Driver, election: &ElectionName) {
@@ -33,7 +33,7 @@ pub(super) fn note_question(driver: &Driver, election: &ElectionName) {
     }
 }
 
-/// Ends the interest each time that no app asked for two TTLs, until the agent stops.
+/// Ends the interest each time that no app asked for two periods, until the agent stops.
 pub(super) async fn follow_interest(driver: Driver, election: ElectionName) {
     let resource = election.resource();
     let lasts = driver
@@ -52,10 +52,10 @@ pub(super) async fn follow_interest(driver: Driver, election: ElectionName) {
             // The agent keeps the other end.
             _lasts = lasts.wait_for(|lasts| *lasts) => {}
         }
-        let ttl = driver.config.session_ttl.get();
+        let period = driver.config.session_ttl.period();
         let ended = driver.with_state(|state| {
             // Read under the mutex: each question comes before this or after.
-            let ended = end_interest(state, resource, driver.now(), ttl);
+            let ended = end_interest(state, resource, driver.now(), period);
             if let Ok((_, Some(lease))) = &ended {
                 // In the same step: a question at the same moment either keeps the lead or gets
                 // "follower".
@@ -79,7 +79,7 @@ pub(super) async fn follow_interest(driver: Driver, election: ElectionName) {
     }
 }
 
-/// Ends the interest in an election after two TTLs without a question. Returns when the last question
+/// Ends the interest in an election after two periods without a question. Returns when the last question
 /// came, and the lead's lease, which is to be closed.
 ///
 /// # Errors
@@ -88,7 +88,7 @@ fn end_interest(
     state: &State,
     resource: &Resource,
     now: Moment,
-    ttl: Duration,
+    period: Duration,
 ) -> Result<(Moment, Option<LeaseId>), Moment> {
     let held = state.core.own.held(resource);
     let lead = held.filter(|held| held.life == Life::Campaign);
@@ -96,9 +96,9 @@ fn end_interest(
         return Ok((now, None));
     };
     let asked_at = interest.asked_at;
-    let asked_until = asked_at.after(ttl * TTLS);
+    let asked_until = asked_at.after(period * PERIODS);
     // Calls that name the lease are questions as well.
-    let told_until = lead.map(|lead| lead.lease.told_until().after(ttl));
+    let told_until = lead.map(|lead| lead.lease.told_until().after(period));
     let ends_at = told_until.map_or(asked_until, |told| told.max(asked_until));
     if now < ends_at {
         return Err(ends_at);

@@ -40,7 +40,7 @@ pub(in crate::agent) fn lead(
 /// What readers of an app's lease are told of: it is as long as they keep the next leader waiting
 /// when the app ends it.
 fn short(driver: &Driver) -> Duration {
-    (driver.config.session_ttl.get() / 10).max(SHORTEST_TOLD)
+    (driver.config.session_ttl.period() / 10).max(SHORTEST_TOLD)
 }
 
 fn own_view(driver: &Driver, held: &Held) -> HolderView {

@@ -83,11 +83,11 @@ fn is_seen_within(driver: &Driver, resource: &Resource, longest: Duration) -> bo
     found.is_some_and(|(as_of, _)| now.since(*as_of) < longest)
 }
 
-/// A candidate's claim reads the lock every third of the TTL anyway.
+/// A candidate's claim reads the lock every third of the period anyway.
 fn fresh_for(driver: &Driver, resource: &Resource) -> Duration {
     let now = driver.now();
     if driver.state().core.acquiring.is_awaited(resource, now) {
-        driver.config.session_ttl.get() * 2 / 5
+        driver.config.session_ttl.period() * 2 / 5
     } else {
         FRESH_FOR
     }

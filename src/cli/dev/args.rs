@@ -29,12 +29,7 @@ impl Args {
     /// Returns the configuration of the agent, or a usage error.
     pub(in crate::cli) fn agent_config(&self) -> Result<Config, String> {
         self.flags.check()?;
-        let pod = PodRef {
-            name: pod::host_name().into(),
-            uid: uuid::Uuid::new_v4().to_string().into(),
-            node: None,
-        };
-        Ok(self.flags.agent_config(pod))
+        Ok(self.flags.agent_config(new_agent()))
     }
 
     /// Returns the data directory.
@@ -51,5 +46,14 @@ impl Args {
             .or_else(|| set("HOME").map(|home| home.join(".local/state")))
             .map(|state| state.join("leasehold"))
             .context("neither XDG_STATE_HOME nor HOME is set; give --data-dir")
+    }
+}
+
+/// Returns what identifies a new process without a pod.
+pub(in crate::cli) fn new_agent() -> PodRef {
+    PodRef {
+        name: pod::host_name().into(),
+        uid: uuid::Uuid::new_v4().to_string().into(),
+        node: None,
     }
 }

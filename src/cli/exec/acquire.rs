@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::path::Path;
 use std::time::Duration;
 
 use futures::future::select_all;
@@ -9,32 +10,50 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
 use super::hold::{Event, Hold, Holder, Lease, Problem, Request};
-use super::keeper::receive;
-use super::link::{Link, Message};
+use super::link::{Link, Message, receive, tell};
 use super::slots::Slot;
 use super::status_line::{StatusLine, Waiting};
 use super::{Args, Failure, IfHeld, ends_a_process, exit_code};
 use crate::cli::client::{Server, retry_pause};
 use crate::clock::{Clock as _, SystemClock};
+use crate::protocol::ids::Resource;
 use crate::protocol::time::{Moment, SessionTtl};
 
 /// For how long a sidecar that does not answer, or cannot serve yet, is asked again.
 pub(super) const RETRY_FOR: Duration = Duration::from_secs(30);
 /// How long the agent of this exec may take until it serves: a credential plugin may ask a server.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// How long a sidecar may be silent: longer than the proof that a holder has expired, which a try waits
-/// for (1.05 session TTLs), and than the pause between two events (a third).
-const SILENCE_MAX: Duration = Duration::from_secs(SessionTtl::MAX.as_secs() * 5 / 4);
+/// How long a sidecar may be silent: longer than a try waits for the proof that a holder has expired (1.05
+/// of the longest period), and than the pause between two events (a third).
+const SILENCE_MAX: Duration = Duration::from_secs(SessionTtl::LONGEST_PERIOD.as_secs() * 5 / 4);
 
 /// The server of the locks.
 pub(super) struct LockServer<'a> {
     pub(super) url: &'a Server,
     /// The link to the agent, if exec has one of its own.
     pub(super) agent: Option<AsyncFd<Link>>,
+    /// The data directory, if this exec shares its server.
+    pub(super) directory: Option<&'a Path>,
 }
 
 impl LockServer<'_> {
+    /// Logs which one it is. An agent of this exec does so itself.
+    pub(super) fn log(&self, resource: &Resource) {
+        if let Some(directory) = self.directory {
+            let directory = directory.display();
+            tracing::info!(%resource, %directory, "using a data directory");
+        } else if self.agent.is_none() {
+            tracing::info!(%resource, sidecar = %self.url, "using a sidecar");
+        }
+    }
+
     fn no_answer(&self) -> anyhow::Error {
+        if let Some(directory) = self.directory {
+            return anyhow::anyhow!(
+                "no answer from the server of the data directory {} (see the file `log` in it)",
+                directory.display()
+            );
+        }
         if self.agent.is_some() {
             return anyhow::anyhow!(
                 "no answer from the API server, or from the credential plugin of the kubeconfig"
@@ -120,7 +139,7 @@ pub(super) async fn acquire(
     let acquired = tokio::select! {
         biased;
         code = until_asked_to_end(link) => return Ok(Err(code?)),
-        acquired = timeout(limit, acquire_from(args, server, &progress)) => acquired,
+        acquired = timeout(limit, acquire_from(args, server, link, &progress)) => acquired,
         never = show(status.as_mut(), args, &progress) => match never {},
     };
     // Cleared before anything else is logged.
@@ -150,10 +169,11 @@ pub(super) async fn acquire(
 async fn acquire_from(
     args: &Args,
     server: &LockServer<'_>,
+    link: &AsyncFd<Link>,
     progress: &RefCell<Progress>,
 ) -> Result<Result<Holding, u8>, Failure> {
     let Some(agent) = &server.agent else {
-        return retry(args, server, progress).await;
+        return retry(args, server, link, progress).await;
     };
     // Validity counts from a request, so none is sent before the agent can answer.
     match timeout(READY_LIMIT, until_ready(agent)).await {
@@ -164,7 +184,7 @@ async fn acquire_from(
     tokio::select! {
         biased;
         ready = until_ready(agent) => Ok(Err(ready.err().unwrap_or(exit_code::UNAVAILABLE))),
-        acquired = retry(args, server, progress) => acquired,
+        acquired = retry(args, server, link, progress) => acquired,
     }
 }
 
@@ -195,6 +215,7 @@ fn answer_held(args: &Args, holder: Option<&Holder>) -> u8 {
 async fn retry(
     args: &Args,
     server: &LockServer<'_>,
+    link: &AsyncFd<Link>,
     progress: &RefCell<Progress>,
 ) -> Result<Result<Holding, u8>, Failure> {
     let mut slots = args.slots()?;
@@ -210,7 +231,12 @@ async fn retry(
                 return Err(anyhow::anyhow!(problem.detail).into());
             }
             Ok(Err(problem)) => anyhow::anyhow!(problem.detail),
-            Err(error) => error.context(server.no_answer().to_string()),
+            Err(error) => {
+                if server.directory.is_some() {
+                    tell(link, &Message::ServeAgain);
+                }
+                error.context(server.no_answer().to_string())
+            }
         };
         let now = SystemClock.now();
         failures += 1;
@@ -268,7 +294,7 @@ async fn try_once(
     waits: bool,
     progress: &RefCell<Progress>,
 ) -> anyhow::Result<Result<Holding, Problem>> {
-    let program = args.command.first().map(std::path::Path::new);
+    let program = args.command.first().map(Path::new);
     let name = program
         .and_then(|path| path.file_name())
         .unwrap_or_default();

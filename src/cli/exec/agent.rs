@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::builder::RangedU64ValueParser;
@@ -19,10 +20,10 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::acquire::RETRY_FOR;
-use super::keeper::{receive, registered};
-use super::link::{Link, Message};
+use super::link::{Link, Message, receive, registered};
+use super::local;
 use super::{Failure, report};
-use crate::agent::{Config, OnTerm};
+use crate::agent::{Agent, Config, OnTerm};
 use crate::cli::client::retry_pause;
 use crate::cli::cluster::{self, Cluster};
 use crate::cli::flags::session_ttl;
@@ -43,7 +44,19 @@ use crate::store::StoreError;
 pub(super) struct Args {
     #[command(flatten)]
     cluster: cluster::Args,
-    /// The session TTL in seconds, 3 to 120: how long after the last renewal the lock can be taken over.
+    /// A data directory, as of `leasehold dev`: the locks of this machine, without a cluster. The first exec
+    /// starts a server for it, unless `leasehold dev` uses it. The server ends with the last exec.
+    #[arg(long, value_name = "DIR", value_parser = local::data_dir)]
+    pub(super) data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// The settings of an agent without a sidecar.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[group(id = "exec-settings")]
+pub(super) struct Settings {
+    /// The session TTL in seconds, 3 to 3600: how long after the last renewal the lock can be taken over.
     /// Default: 15, or the sidecar's.
     #[arg(
         long, env = "LEASEHOLD_SESSION_TTL", value_name = "SECONDS", value_parser = session_ttl,
@@ -58,7 +71,7 @@ pub(super) struct Args {
     token_floor: Option<u64>,
 }
 
-/// The ids of these flags. They have no effect with a sidecar.
+/// The ids of the flags for an agent of this exec alone.
 pub(super) const FLAGS: [&str; 5] = [
     "kubeconfig",
     "context",
@@ -66,14 +79,18 @@ pub(super) const FLAGS: [&str; 5] = [
     "session_ttl",
     "token_floor",
 ];
+/// The id of the flag for a server that other execs share.
+pub(super) const DATA_DIR: &str = "data_dir";
 
 impl Args {
     /// Returns whether it is clear which locks are meant.
     pub(super) fn names_a_cluster(&self) -> bool {
         self.cluster.names_a_cluster()
     }
+}
 
-    fn config(&self, pod: PodRef) -> Config {
+impl Settings {
+    pub(super) fn config(self, pod: PodRef) -> Config {
         let default = Config::new(pod);
         Config {
             session_ttl: self.session_ttl.unwrap_or(default.session_ttl),
@@ -145,7 +162,8 @@ async fn serve_until_unused(
         if let Some(error) = foreign_pod(&user, pod.as_ref(), &cluster.namespace) {
             return Err(Failure::usage(error));
         }
-        Ok((cluster, user, args.config(pod.unwrap_or_else(no_pod))))
+        let config = args.settings.config(pod.unwrap_or_else(no_pod));
+        Ok((cluster, user, config))
     };
     let (cluster, user, config) = tokio::select! {
         biased;
@@ -157,20 +175,43 @@ async fn serve_until_unused(
         sessionTtlSeconds = config.session_ttl.as_secs(), "using the API server"
     );
     let agent = cluster.agent(config, None);
-    let router = http::over_unix_socket(http::router(agent.clone(), HttpOptions::default()));
     listener.set_nonblocking(true).context("no socket")?;
     let listener = listener
         .try_clone()
         .and_then(tokio::net::UnixListener::from_std);
     let listener = listener.context("no socket")?;
-    let stop = CancellationToken::new();
-    let mut servers = JoinSet::new();
-    servers.spawn(serve(listener, router, Bounds::API, stop.clone()));
     let ready = link.get_ref().send(&Message::Ready);
     ready.context("no link to the keeper")?;
-    run_while_serving(&mut servers, until_unused(link)).await?;
-    run_while_serving(&mut servers, agent.shut_down(OnTerm::AppsEnded)).await?;
-    Ok(())
+    let mut serving = Serving::start(&agent, listener);
+    serving.during(until_unused(link)).await?;
+    let ended = serving.during(agent.shut_down(OnTerm::AppsEnded)).await;
+    Ok(ended?)
+}
+
+/// An agent that is served on a socket.
+pub(super) struct Serving {
+    servers: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl Serving {
+    pub(super) fn start(agent: &Agent, listener: tokio::net::UnixListener) -> Self {
+        let router = http::over_unix_socket(http::router(agent.clone(), HttpOptions::default()));
+        let (stop, mut servers) = (CancellationToken::new(), JoinSet::new());
+        servers.spawn(serve(listener, router, Bounds::API, stop.clone()));
+        Self { servers, stop }
+    }
+
+    /// Awaits `work`.
+    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> anyhow::Result<T> {
+        run_while_serving(&mut self.servers, work).await
+    }
+
+    /// Ends all connections.
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        self.servers.join_all().await;
+    }
 }
 
 /// Connects in another thread: a credential plugin may take long, or hang, and the end of the other

@@ -23,6 +23,7 @@ use rustix::process::{Pid, Signal, getpid, kill_current_process_group, set_child
 use super::agent_process::AgentProcess;
 use super::alarm::Alarm;
 use super::link::{Link, Message};
+use super::local::ServerInUse;
 use super::lost_file::Directory;
 use super::{Args, KEEPER, OWN_BINARY, URL_VARIABLE, children, exit_code, is_in_terminal, tree};
 use crate::cli::client::Server;
@@ -48,19 +49,20 @@ const FORWARDED: [NixSignal; 7] = [
 /// Runs the keeper, and returns its exit code.
 pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
     check_system()?;
+    // Before this process becomes the parent of orphans, and before it blocks signals.
+    let local = args.local_server()?;
     let is_leader = getsid(None)? == nix::unistd::getpid();
     let signals = block_signals(is_leader).context("signals cannot be handled")?;
     // A shell that executes this program leaves its children to it.
     let mut others = tree::children().context("/proc cannot be read")?;
     set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
-    let directory = Directory::create(args.url.is_none())?;
+    let has_agent = args.url.is_none() && local.is_none();
+    let directory = Directory::create(has_agent)?;
     let backstop = Alarm::new().context("no timer")?;
-    let agent = match args.url {
-        Some(_) => None,
-        None => Some(AgentProcess::start(&directory.socket()).context("cannot start the agent")?),
-    };
+    let agent = has_agent.then(|| AgentProcess::start(&directory.socket()));
+    let agent = agent.transpose().context("cannot start the agent")?;
     others.extend(agent.as_ref().map(|agent| agent.pid));
-    let (link, keeper) = start_keeper(&directory, &backstop, agent.as_ref())
+    let (link, keeper) = start_keeper(&directory, &backstop, agent.as_ref(), local.as_ref())
         .context("cannot start the second process")?;
     let mut front = Front {
         link,
@@ -73,6 +75,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
         has_started: false,
         done: None,
         connection: None,
+        local,
     };
     let code = front.watch();
     drop(front);
@@ -138,9 +141,13 @@ fn start_keeper(
     directory: &Directory,
     backstop: &Alarm,
     agent: Option<&AgentProcess>,
+    local: Option<&ServerInUse>,
 ) -> anyhow::Result<(Link, Pid)> {
     let (link, other) = Link::pair()?;
-    let url = agent.map(|_| Server::Unix(directory.socket()));
+    let url = match local {
+        Some(local) => Some(local.server.clone()),
+        None => agent.map(|_| Server::Unix(directory.socket())),
+    };
     let keeper = Command::new(OWN_BINARY)
         .arg0("leasehold")
         .arg(KEEPER)
@@ -154,6 +161,9 @@ fn start_keeper(
     link.send(&Message::Stdin(stdin))?;
     if let Some(agent) = agent {
         link.send(&Message::Agent(agent.share()?))?;
+    }
+    if let Some(local) = local {
+        link.send(&Message::Users(local.share()?))?;
     }
     link.send(&Message::Backstop(backstop.share()?))?;
     Ok((link, Pid::from_child(&keeper)))
@@ -175,6 +185,8 @@ struct Front {
     /// The command's exit code, once nothing of it is left.
     done: Option<u8>,
     connection: Option<OwnedFd>,
+    /// The server of the data directory, if it has one.
+    local: Option<ServerInUse>,
 }
 
 impl Front {
@@ -219,11 +231,17 @@ impl Front {
             Message::Started => self.has_started = true,
             Message::Done(code) => self.done = Some(code),
             Message::Connection(descriptor) => self.connection = Some(descriptor),
+            Message::ServeAgain => {
+                let server = self.local.as_ref().map(ServerInUse::start_again);
+                // If it cannot be started, the keeper gets no answer, and reports that.
+                self.others.extend(server.and_then(Result::ok));
+            }
             // These are for the other processes.
             Message::Listener(_)
             | Message::Ready
             | Message::Failed(_)
             | Message::Agent(_)
+            | Message::Users(_)
             | Message::Stdin(_)
             | Message::Backstop(_)
             | Message::Signal(_)

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::cli::client::{Connection, Server, read};
 use crate::clock::{Clock as _, SystemClock};
+use crate::protocol::completed::CompletionKey;
 use crate::protocol::time::Moment;
 
 /// The code of a problem document: another caller holds the lock.
@@ -48,6 +49,8 @@ pub(super) struct Lease {
     pub(super) id: String,
     pub(super) token: u64,
     pub(super) deadline: Moment,
+    /// The keys of work that has succeeded; none from a server that does not know them.
+    completed: Option<Vec<String>>,
 }
 
 /// What the sidecar reports.
@@ -107,6 +110,19 @@ struct Data {
     queue_length: u64,
     code: String,
     status: u16,
+    completed: Option<Vec<String>>,
+}
+
+impl Lease {
+    /// Returns whether the work of this key had succeeded when the lock was acquired.
+    ///
+    /// # Errors
+    /// If the server does not know completed work: it would neither show nor record a key.
+    pub(super) fn has_completed(&self, key: &CompletionKey) -> anyhow::Result<bool> {
+        let completed = self.completed.as_ref();
+        let completed = completed.context("the sidecar is too old for --once; upgrade it")?;
+        Ok(completed.iter().any(|one| one == key.as_str()))
+    }
 }
 
 impl Problem {
@@ -118,6 +134,30 @@ impl Problem {
     /// Returns whether a later try may succeed.
     pub(super) fn is_transient(&self) -> bool {
         self.status == StatusCode::SERVICE_UNAVAILABLE.as_u16() && self.code != NOT_INSTALLED
+    }
+
+    /// Returns the problem of a response. It may come from another program than Leasehold.
+    pub(super) fn parse(status: StatusCode, body: &[u8]) -> Self {
+        let data: Data = serde_json::from_slice(body).unwrap_or_default();
+        let detail = match data.detail.as_str() {
+            "" => format!("the sidecar answered {status}; is it Leasehold's?"),
+            detail => detail.to_owned(),
+        };
+        Self {
+            status: status.as_u16(),
+            detail,
+            ..Self::of(data)
+        }
+    }
+
+    /// Returns the problem of a request without a response.
+    pub(super) fn transient(error: &anyhow::Error) -> Self {
+        Self {
+            code: String::new(),
+            detail: format!("{error:#}"),
+            status: StatusCode::SERVICE_UNAVAILABLE.as_u16(),
+            holder: None,
+        }
     }
 
     fn of(data: Data) -> Self {
@@ -166,18 +206,7 @@ impl Hold {
                 sent,
             }));
         }
-        let text = read(body).await?;
-        let data: Data = serde_json::from_slice(&text).unwrap_or_default();
-        Ok(Err(Problem {
-            status: status.as_u16(),
-            ..Problem::of(Data {
-                detail: match data.detail.as_str() {
-                    "" => format!("the sidecar answered {status}; is it Leasehold's?"),
-                    detail => detail.to_owned(),
-                },
-                ..data
-            })
-        }))
+        Ok(Err(Problem::parse(status, &read(body).await?)))
     }
 
     /// Waits for the next event; none at the end of the stream. Dropping the future loses nothing.
@@ -231,6 +260,7 @@ fn parse(event: &[u8], sent: Moment) -> anyhow::Result<Option<Event>> {
             id: data.lease_id,
             token: data.fencing_token,
             deadline,
+            completed: data.completed,
         }),
         "heartbeat" => Event::Valid(deadline),
         "at-risk" => Event::AtRisk,
@@ -278,6 +308,21 @@ mod tests {
         );
         let heartbeat = event("event: heartbeat\ndata: {\"validForMs\":9}\n\n");
         assert!(matches!(heartbeat, Some(Event::Valid(_))));
+    }
+
+    #[test]
+    fn server_that_does_not_know_completed_work_is_an_error() {
+        let key = CompletionKey::parse("k").unwrap();
+        let lease = |completed: &str| {
+            let text = format!("event: acquired\ndata: {{\"leaseId\":\"a.0\"{completed}}}\n\n");
+            match event(&text) {
+                Some(Event::Acquired(lease)) => lease.has_completed(&key),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(lease("").unwrap_err().to_string().contains("upgrade"));
+        assert!(!lease(r#","completed":[]"#).unwrap());
+        assert!(lease(r#","completed":["j","k"]"#).unwrap());
     }
 
     #[test]

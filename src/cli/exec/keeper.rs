@@ -6,12 +6,11 @@
 //! An error after the start of the command ends this process, and the first one then kills the command.
 
 use std::io;
-use std::os::fd::AsRawFd;
-use std::process::{ExitStatus, Stdio};
+use std::pin::pin;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use http::{Method, StatusCode};
 use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_child_subreaper};
 use tokio::io::unix::AsyncFd;
@@ -22,20 +21,21 @@ use super::acquire::{Holding, LockServer, acquire};
 use super::alarm::{Alarm, wait_until};
 use super::ending::{Action, Ending, Reason, Rules};
 use super::exit_code;
-use super::hold::{Event, Hold, Lease};
-use super::link::{Link, Message};
+use super::held::HeldLease;
+use super::hold::{Event, Hold};
+use super::link::{Link, Message, receive, registered, tell};
 use super::lost_file::LostFile;
+use super::start::Start;
 use super::status_line::StatusLine;
 use super::{Args, Failure, children, command, ends_a_process, is_in_terminal, tree};
-use crate::cli::client::Server;
+use crate::cli::client::retry_pause;
 use crate::cli::serve::block_on;
 use crate::clock::{Clock as _, SystemClock};
+use crate::protocol::completed::CompletionKey;
 use crate::protocol::time::Moment;
 
 /// The pause between two rounds of SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
-/// The release must not delay the end for long: closing the connection releases, too.
-const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 /// How many processes are reaped before anything else is done.
 const REAPED_AT_ONCE: usize = 100;
 /// The longest default of `--grace`.
@@ -77,35 +77,6 @@ fn block_signals() -> nix::Result<()> {
     set.thread_set_mask()
 }
 
-/// What the first process sends at the start.
-struct Start {
-    link: Link,
-    /// The agent of this exec, if it has one.
-    agent: Option<Link>,
-    stdin: Stdio,
-    backstop: Alarm,
-}
-
-impl Start {
-    fn receive(link: Link) -> anyhow::Result<Self> {
-        let (mut stdin, mut agent) = (None, None);
-        let backstop = loop {
-            match link.wait().context("the link is broken")? {
-                Some(Message::Stdin(descriptor)) => stdin = Some(descriptor),
-                Some(Message::Agent(descriptor)) => agent = Some(Link::of(descriptor)),
-                Some(Message::Backstop(descriptor)) => break descriptor,
-                _ => anyhow::bail!("the first process has ended"),
-            }
-        };
-        Ok(Self {
-            link,
-            agent,
-            stdin: stdin.context("no standard input for the command")?.into(),
-            backstop: Alarm::of(backstop),
-        })
-    }
-}
-
 async fn keep(
     args: &Args,
     start: Start,
@@ -117,19 +88,29 @@ async fn keep(
     } = start;
     let link = registered(start.link).context("no link to the first process")?;
     let agent = start.agent.map(registered).transpose();
-    // The agent continues for as long as this process has its link.
+    // The agent continues for as long as this process has its link, or its share.
     let agent = agent.context("no link to the agent")?;
+    let _users = start.users;
     let children = signal(SignalKind::child()).context("signals cannot be handled")?;
     let alarm = registered(Alarm::new().context("no timer")?).context("no timer")?;
     let url = args.url.as_ref().context("no URL of a sidecar")?;
-    let server = LockServer { url, agent };
-    if server.agent.is_none() {
-        tracing::info!(resource = %args.lock, sidecar = %url, "using a sidecar");
-    }
+    let server = LockServer {
+        url,
+        agent,
+        directory: args.data_dir(),
+    };
+    server.log(&args.lock);
     let Holding { hold, lease, slot } = match acquire(args, &server, &link, status).await? {
         Ok(holding) => holding,
         Err(code) => return Ok(code),
     };
+    if let Some(key) = &args.once
+        && lease.has_completed(key)?
+    {
+        tracing::info!(resource = %slot.resource, %key, "already completed; command skipped");
+        HeldLease { server: url, lease }.release().await;
+        return Ok(0);
+    }
     tracing::info!(
         resource = %slot.resource, leaseId = lease.id, fencingToken = lease.token, "lock acquired"
     );
@@ -159,6 +140,7 @@ async fn keep(
         group: (!is_in_terminal()).then_some(command),
         ending,
         hold: Some(hold),
+        held: HeldLease { server: url, lease },
         lost_file,
         has_front: true,
         is_asked_to_end: false,
@@ -167,16 +149,7 @@ async fn keep(
         is_done: false,
     };
     let code = keeper.until_ended().await?;
-    if let Some(reason) = keeper.ending.reason().filter(|_| is_own(code)) {
-        tracing::error!(%reason, exitCode = code, "command ended by exec");
-    }
-    // From here on no process is to be killed, and the exit code stays.
-    keeper.is_done = true;
-    keeper.backstop.set(None).context("no timer")?;
-    tell(&keeper.link, &Message::Done(code));
-    let least = args.at_least_for.map(|least| started.after(least));
-    keeper.hold_until(least).await?;
-    keeper.release(url, &lease).await;
+    keeper.finish(args, code, started).await?;
     Ok(code)
 }
 
@@ -219,7 +192,9 @@ struct Keeper<'a> {
     /// The command's process group, if it has one of its own.
     group: Option<Pid>,
     ending: Ending,
+    /// The stream of the lease, until the lease is lost or the stream ends.
     hold: Option<Hold>,
+    held: HeldLease<'a>,
     lost_file: &'a LostFile,
     has_front: bool,
     /// Whether a signal asked the command to end.
@@ -249,6 +224,26 @@ impl Keeper<'_> {
             };
             self.wait(until).await?;
         }
+    }
+
+    /// Tells the first process how the command ended, records that, waits for `--at-least-for`, and releases.
+    async fn finish(&mut self, args: &Args, code: u8, started: Moment) -> anyhow::Result<()> {
+        if let Some(reason) = self.ending.reason().filter(|_| is_own(code)) {
+            tracing::error!(%reason, exitCode = code, "command ended by exec");
+        }
+        // From here on no process is to be killed, and the exit code stays.
+        self.is_done = true;
+        self.backstop.set(None).context("no timer")?;
+        tell(&self.link, &Message::Done(code));
+        // A command that a signal has ended early may exit with 0, too.
+        let has_succeeded = code == 0 && !self.is_asked_to_end;
+        if let Some(key) = args.once.as_ref().filter(|_| has_succeeded) {
+            self.record(key).await?;
+        }
+        let until = args.at_least_for.map(|time| started.after(time));
+        self.hold_until(until).await?;
+        self.release().await;
+        Ok(())
     }
 
     /// Keeps the lock until a moment, or until the lease or this process is to end.
@@ -407,26 +402,57 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Releases the lock. Closing the connection would do so, too, and could not be confirmed.
-    async fn release(&mut self, url: &Server, lease: &Lease) {
-        if self.hold.is_none() || SystemClock.now() >= self.ending.deadline() {
-            return;
+    /// Records that the command has succeeded, for as long as the lock is held.
+    async fn record(&mut self, key: &CompletionKey) -> anyhow::Result<()> {
+        let held = self.held.clone();
+        let lease = &*held.lease.id;
+        let mut failures = 0;
+        loop {
+            let Some(outcome) = self.while_held(held.complete(key)).await? else {
+                tracing::error!(leaseId = lease, %key, "completion not confirmed; lease over");
+                return Ok(());
+            };
+            let Err(error) = outcome else {
+                tracing::info!(leaseId = lease, %key, "completion recorded");
+                return Ok(());
+            };
+            let detail = &*error.detail;
+            if !error.is_transient() {
+                tracing::error!(leaseId = lease, %key, detail, "completion not recorded");
+                return Ok(());
+            }
+            if self.is_asked_to_end || !self.has_front {
+                tracing::error!(leaseId = lease, %key, detail, "completion not confirmed; asked to end");
+                return Ok(());
+            }
+            if failures == 0 {
+                tracing::warn!(leaseId = lease, %key, detail, "completion not confirmed; retrying");
+            }
+            failures += 1;
+            let pause = tokio::time::sleep(retry_pause(failures, fastrand::f64()));
+            self.while_held(pause).await?;
         }
-        let path = format!("/v1/locks/{}", lease.id);
-        match url.exchange(Method::DELETE, &path, RELEASE_LIMIT).await {
-            Ok(answer) if answer.status == StatusCode::NO_CONTENT => {
-                tracing::info!(leaseId = lease.id, "lock released");
+    }
+
+    /// Waits for something while the lock is held, and takes what happens meanwhile. `None` if the lease
+    /// is over first.
+    async fn while_held<T>(&mut self, what: impl Future<Output = T>) -> anyhow::Result<Option<T>> {
+        let mut what = pin!(what);
+        while self.hold.is_some() && SystemClock.now() < self.ending.deadline() {
+            let deadline = self.ending.deadline();
+            tokio::select! {
+                biased;
+                done = &mut what => return Ok(Some(done)),
+                waited = self.wait(Some(deadline)) => waited?,
             }
-            Ok(answer) if answer.status == StatusCode::ACCEPTED => {
-                tracing::info!(leaseId = lease.id, "release not confirmed yet");
-            }
-            Ok(answer) => {
-                tracing::warn!(leaseId = lease.id, status = %answer.status, "lock not released");
-            }
-            Err(error) => {
-                let error = format!("{error:#}");
-                tracing::warn!(leaseId = lease.id, error, "release not confirmed");
-            }
+        }
+        Ok(None)
+    }
+
+    /// Releases the lock, if it is still held.
+    async fn release(&mut self) {
+        if self.hold.is_some() && SystemClock.now() < self.ending.deadline() {
+            self.held.release().await;
         }
         self.hold = None;
     }
@@ -439,11 +465,6 @@ impl Keeper<'_> {
             Some(Reason::LeftBehind) | None => command::exit_code_of(status),
         }
     }
-}
-
-/// Sends a message to the first process. If that has ended, the link's own end reports it.
-fn tell(link: &AsyncFd<Link>, message: &Message) {
-    let _ended = link.get_ref().send(message);
 }
 
 async fn next_round(rounds: &mut Option<Interval>) {
@@ -459,24 +480,5 @@ async fn next_event(hold: &mut Option<Hold>) -> anyhow::Result<Option<Event>> {
     match hold {
         Some(hold) => hold.next().await,
         None => std::future::pending().await,
-    }
-}
-
-/// Registers a descriptor with the runtime.
-pub(super) fn registered<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
-    #[expect(
-        deprecated,
-        reason = "its replacement is unsafe: the type must not replace its descriptor, and ours do not"
-    )]
-    AsyncFd::new(descriptor)
-}
-
-/// Waits for a message of another process; none if it has ended.
-pub(super) async fn receive(link: &AsyncFd<Link>) -> io::Result<Option<Message>> {
-    loop {
-        let mut ready = link.readable().await?;
-        if let Ok(received) = ready.try_io(|link| link.get_ref().receive()) {
-            return received;
-        }
     }
 }

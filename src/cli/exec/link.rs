@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
 use rustix::io::Errno;
@@ -16,17 +16,20 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::process::Pid;
+use tokio::io::unix::AsyncFd;
 
 /// A kind and a number.
 const PACKET: usize = 9;
 
-/// A message. The front sends the first six, the agent the next two, and the keeper the others.
+/// A message. The front sends the first seven, the agent the next two, and the keeper the others.
 #[derive(Debug)]
 pub(super) enum Message {
     /// The socket for the agent to listen on.
     Listener(OwnedFd),
     /// The link to the agent of this exec.
     Agent(OwnedFd),
+    /// The lock of the users of a data directory.
+    Users(OwnedFd),
     /// The standard input for the command.
     Stdin(OwnedFd),
     /// The timer that wakes the front if the keeper does not move it.
@@ -39,6 +42,8 @@ pub(super) enum Message {
     Ready,
     /// The agent cannot serve. The exit code is this.
     Failed(u8),
+    /// The server of the data directory does not answer: start it again.
+    ServeAgain,
     /// The command runs.
     Started,
     /// Nothing of the command is left, and its exit code is this.
@@ -102,10 +107,12 @@ impl Link {
             Message::Failed(code) => (b'f', u64::from(*code), None),
             Message::Started => (b'p', 0, None),
             Message::Ready => (b'r', 0, None),
+            Message::ServeAgain => (b'g', 0, None),
             Message::Backstop(fd) => (b'b', 0, Some(fd)),
             Message::Connection(fd) => (b'c', 0, Some(fd)),
             Message::Listener(fd) => (b'l', 0, Some(fd)),
             Message::Agent(fd) => (b'a', 0, Some(fd)),
+            Message::Users(fd) => (b'u', 0, Some(fd)),
         };
         let mut packet = [kind; PACKET];
         packet[1..].copy_from_slice(&number.to_be_bytes());
@@ -187,11 +194,37 @@ fn decode(packet: [u8; PACKET], descriptor: Option<OwnedFd>) -> Option<Message> 
         b'f' => u8::try_from(number).ok().map(Message::Failed),
         b'p' => Some(Message::Started),
         b'r' => Some(Message::Ready),
+        b'g' => Some(Message::ServeAgain),
         b'b' => descriptor.map(Message::Backstop),
         b'c' => descriptor.map(Message::Connection),
         b'l' => descriptor.map(Message::Listener),
         b'a' => descriptor.map(Message::Agent),
+        b'u' => descriptor.map(Message::Users),
         _ => None,
+    }
+}
+
+/// Sends a message to the first process. If that has ended, the link's own end reports it.
+pub(super) fn tell(link: &AsyncFd<Link>, message: &Message) {
+    let _ended = link.get_ref().send(message);
+}
+
+/// Registers a descriptor with the runtime.
+pub(super) fn registered<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
+    #[expect(
+        deprecated,
+        reason = "its replacement is unsafe: the type must not replace its descriptor, and ours do not"
+    )]
+    AsyncFd::new(descriptor)
+}
+
+/// Waits for a message of another process; none if it has ended.
+pub(super) async fn receive(link: &AsyncFd<Link>) -> io::Result<Option<Message>> {
+    loop {
+        let mut ready = link.readable().await?;
+        if let Ok(received) = ready.try_io(|link| link.get_ref().receive()) {
+            return received;
+        }
     }
 }
 

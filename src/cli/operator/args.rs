@@ -20,6 +20,20 @@ const TEN_YEARS: u64 = 315_360_000;
 /// The default address of /healthz, /readyz and /metrics.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8080);
 
+/// Parses the TTL of the operator's own session.
+fn operator_ttl(text: &str) -> Result<SessionTtl, String> {
+    let ttl = session_ttl(text)?;
+    if ttl.get() > ttl.period() {
+        let longest = SessionTtl::LONGEST_PERIOD.as_secs();
+        return Err(format!(
+            "{ttl_seconds} s is too long for the operator; use {shortest} to {longest} seconds",
+            ttl_seconds = ttl.as_secs(),
+            shortest = SessionTtl::MIN.as_secs(),
+        ));
+    }
+    Ok(ttl)
+}
+
 /// The help of `--namespace`, which is the namespace of the locks in other roles.
 const NAMESPACE_HELP: &str = "The namespace of the operator, where its replicas elect the active one; \
                               default: the pod's namespace, or the context's. The operator reconciles \
@@ -37,15 +51,16 @@ pub(in crate::cli) struct Args {
     #[arg(long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS")]
     admin_listen: Option<SocketAddr>,
     /// The session TTL in seconds, 3 to 120: how long after the last renewal of the active replica
-    /// another one becomes active.
+    /// another one becomes active. A longer one would only delay that: in an outage of the API server no
+    /// replica can do anything.
     #[arg(
         long, env = "LEASEHOLD_SESSION_TTL", value_name = "SECONDS", default_value = "15",
-        value_parser = session_ttl,
+        value_parser = operator_ttl,
     )]
     session_ttl: SessionTtl,
-    /// For how many seconds a free and idle lock object is kept if it has no spec.retainSeconds. For a
-    /// lock that was free when this process started, the time counts from the last change of a field
-    /// of the lock.
+    /// For how many seconds a free and idle lock object is kept if it has no spec.retainSeconds. A lock
+    /// that remembers completed work is kept for at least seven days. For a lock that was free when this
+    /// process started, the time counts from the last change of a field of the lock.
     #[arg(
         long, env = "LEASEHOLD_RETAIN_SECONDS", value_name = "SECONDS", default_value_t = 86_400,
         value_parser = RangedU64ValueParser::<u64>::new().range(60..=TEN_YEARS),

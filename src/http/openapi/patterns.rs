@@ -23,6 +23,8 @@ const INVISIBLE: &str = concat!(
     r"\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8",
 );
 const ASCII: &str = "^[ -~]+$";
+/// ASCII with a visible character.
+const VISIBLE_ASCII: &str = "^[ -~]*[!-~][ -~]*$";
 const ELECTION: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
 /// Tokens of the API server (base64 in a URL) and of the embedded store; empty for the first page.
 const CONTINUE: &str = "^[A-Za-z0-9_=-]*$";
@@ -60,6 +62,7 @@ fn describe_body(body: &mut Object) {
         match name.as_str() {
             "resource" | "ownerId" => property.pattern = Some(visible()),
             "requestId" => property.pattern = Some(ASCII.to_owned()),
+            "key" => property.pattern = Some(VISIBLE_ASCII.to_owned()),
             "metadata" => describe_metadata(property),
             _ => {}
         }

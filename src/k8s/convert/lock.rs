@@ -1,5 +1,8 @@
 //! Converts locks.
 
+mod completed;
+mod conditions;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +13,7 @@ use super::{
     session_ttl, set_at, stored, time_text, truncate, ttl_seconds, version_of, wall_time,
 };
 use crate::crd::REASON_MAX;
-use crate::crd::lock::{
-    self as wire, ConditionRecord, Holder, IncidentRecord, LeaseRecord, WaiterRecord,
-};
+use crate::crd::lock::{self as wire, Holder, IncidentRecord, LeaseRecord, WaiterRecord};
 use crate::k8s::errors::one_line;
 use crate::protocol::ids::Resource;
 use crate::protocol::incident::{INCIDENTS_MAX, Incident, IncidentKind};
@@ -20,10 +21,11 @@ use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
-use crate::protocol::time::WallTime;
 use crate::protocol::token::Token;
 use crate::store::fleet::UnreadableFreeLock;
 use crate::store::{StoreError, Stored};
+use completed::{completed, write_completed};
+use conditions::{long_held, write_long_held};
 
 const HOLDER: &[&str] = &[
     "ownerId",
@@ -134,56 +136,12 @@ fn lock(object: &Fields) -> Result<Lock, StoreError> {
             .iter()
             .filter_map(incident)
             .collect(),
+        completed: completed(&status),
         transitions: count(optional(&status, "status", "transitions")?.unwrap_or_default()),
         long_held: long_held(&status),
         settings,
     })
 }
-
-/// The type of the condition.
-const LONG_HELD: &str = "LongHeld";
-
-fn long_held(status: &Fields) -> Option<WallTime> {
-    let conditions = status.get("conditions").and_then(Value::as_array)?;
-    let condition = conditions.iter().find(|c| c["type"] == LONG_HELD)?;
-    let since = condition["lastTransitionTime"].as_str().unwrap_or_default();
-    (condition["status"] == "True").then(|| wall_time(since))
-}
-
-/// Adds or removes the condition; others stay as they were read.
-fn write_long_held(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
-    if before.long_held == next.long_held {
-        return Ok(());
-    }
-    let mut conditions = match status.remove("conditions") {
-        Some(Value::Array(conditions)) => conditions,
-        _ => Vec::new(),
-    };
-    conditions.retain(|condition| condition["type"] != LONG_HELD);
-    if let (Some(since), Some(grant)) = (next.long_held, &next.grant) {
-        let message = format!(
-            "{} in pod {} has held the lock since {}; nothing is taken from it. Where it should \
-             not: stop that app, delete its pod, or ask for the release with spec.releaseRequest",
-            grant.holder.owner,
-            grant.holder.pod.name,
-            time_text(grant.acquired_at),
-        );
-        let condition = ConditionRecord {
-            r#type: LONG_HELD.to_owned(),
-            status: "True".to_owned(),
-            reason: "HeldTooLong".to_owned(),
-            message: truncate(&message, REASON_MAX),
-            last_transition_time: time_text(since),
-        };
-        conditions.push(overlay(None, CONDITION, &condition)?);
-    }
-    if !conditions.is_empty() {
-        status.insert("conditions".to_owned(), conditions.into());
-    }
-    Ok(())
-}
-
-const CONDITION: &[&str] = &["type", "status", "reason", "message", "lastTransitionTime"];
 
 /// An unreadable setting counts as absent: no grant depends on it.
 fn settings(spec: &Fields) -> Settings {
@@ -314,6 +272,7 @@ pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
     write_grant(status, before, next)?;
     write_waiters(status, before, next)?;
     write_incidents(status, before, next)?;
+    write_completed(status, before, next)?;
     write_long_held(status, before, next)?;
     status.insert("token".to_owned(), bounded(next.token.get()).into());
     status.insert("transitions".to_owned(), bounded(next.transitions).into());

@@ -133,6 +133,7 @@ impl From<RevocationRecord> for Revocation {
             reason: match record.reason.as_str() {
                 "Expired" => RevokeReason::Expired,
                 "PodEnded" => RevokeReason::PodEnded,
+                "NodeOutOfService" => RevokeReason::NodeOutOfService,
                 "Ended" => RevokeReason::Ended,
                 other => RevokeReason::Other(other.into()),
             },
@@ -145,6 +146,7 @@ impl From<&Revocation> for RevocationRecord {
         let reason = match &revocation.reason {
             RevokeReason::Expired => "Expired",
             RevokeReason::PodEnded => "PodEnded",
+            RevokeReason::NodeOutOfService => "NodeOutOfService",
             RevokeReason::Ended => "Ended",
             RevokeReason::Other(other) => other,
         };

@@ -11,6 +11,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use http::{Request, StatusCode};
 use kube::client::{Body, ClientBuilder};
+use kube::core::ApiResource;
 pub(in crate::k8s) use kube::runtime::watcher::Config;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
@@ -20,11 +21,14 @@ use tokio::time::Sleep;
 use tower::ServiceBuilder;
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
+use super::nodes::{self, PartialNode};
 use super::pods::{self, PartialPod};
 use super::raw::RawObject;
 use crate::k8s::convert::is_deleted;
 use crate::k8s::errors::{from_watch, from_watch_status};
-use crate::store::fleet::{Feed, FeedEvent, Object, ObjectRef, PodReport, UnreadableFreeLock};
+use crate::store::fleet::{
+    Feed, FeedEvent, NodeReport, Object, ObjectRef, PodReport, UnreadableFreeLock,
+};
 use crate::store::{StoreError, Stored};
 
 /// Selects the pods in a terminal phase, by excluding all others.
@@ -94,7 +98,7 @@ pub(in crate::k8s) fn selected<K: Resource<DynamicType = ()> + 'static, T: Send 
     select: impl FnOnce(Config) -> Config,
     read: fn(Value) -> Result<Stored<T>, StoreError>,
 ) -> Feed<Object<T>> {
-    let api = Api::<RawObject<K>>::all(with_timeouts(client, TIMEOUTS));
+    let api = raw_api::<K>(client, TIMEOUTS);
     let config = select(config(TIMEOUTS));
     feed(api, config, move |object| object_event(object, read.into()))
 }
@@ -104,10 +108,15 @@ fn objects_with<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     timeouts: Timeouts,
     reader: Reader<T>,
 ) -> Feed<Object<T>> {
-    let api = Api::<RawObject<K>>::all(with_timeouts(client, timeouts));
+    let api = raw_api::<K>(client, timeouts);
     feed(api, config(timeouts), move |object| {
         object_event(object, reader)
     })
+}
+
+fn raw_api<K: Resource<DynamicType = ()>>(client: &Client, timeouts: Timeouts) -> Api<RawObject> {
+    let kind = ApiResource::erase::<K>(&());
+    Api::all_with(with_timeouts(client, timeouts), &kind)
 }
 
 /// Opens a feed of the pods that have ended, in all namespaces.
@@ -117,6 +126,15 @@ pub(super) fn ended_pods(client: &Client) -> Feed<PodReport> {
     feed(api, config, |pod| {
         FeedEvent::Applied(Box::new(pods::report(&pod)))
     })
+}
+
+/// Opens a feed of all nodes. It lists them again after each interruption, because a reader forgets
+/// what it may have missed.
+pub(super) fn nodes(client: &Client) -> Feed<NodeReport> {
+    let api = Api::<PartialNode>::all(with_timeouts(client, TIMEOUTS));
+    let config = config(TIMEOUTS);
+    let read = |node: PartialNode| FeedEvent::Applied(Box::new(nodes::report(&node)));
+    feed_that(Resumes::Never, api, config, read)
 }
 
 /// Reports that the one object of this name may have changed: with each event and each failure.
@@ -165,10 +183,31 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     T: Send + 'static,
 {
+    feed_that(Resumes::IfPossible, api, config, read)
+}
+
+/// Whether a feed continues at its last revision after an error, or lists again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resumes {
+    IfPossible,
+    Never,
+}
+
+fn feed_that<K, T>(
+    resumes: Resumes,
+    api: Api<K>,
+    config: Config,
+    read: impl Fn(K) -> FeedEvent<T> + Clone + Send + 'static,
+) -> Feed<T>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    T: Send + 'static,
+{
     let open = move || watcher(api.clone(), config.clone()).boxed();
     let begin = Source {
         events: open(),
         failures: 0,
+        resumes,
     };
     let events = stream::unfold((begin, open, read), |(mut source, open, read)| async move {
         if let Some(backoff) = source.backoff() {
@@ -188,6 +227,7 @@ type Events<K> = BoxStream<'static, watcher::Result<Event<K>>>;
 struct Source<K> {
     events: Events<K>,
     failures: u32,
+    resumes: Resumes,
 }
 
 impl<K> Source<K> {
@@ -204,7 +244,7 @@ impl<K> Source<K> {
             Ok(_) => self.failures = 0,
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
-                if needs_new_watcher(error) {
+                if self.resumes == Resumes::Never || needs_new_watcher(error) {
                     self.events = open();
                 }
             }
@@ -268,10 +308,7 @@ pub(super) fn object_ref(object: &impl Resource) -> ObjectRef {
     }
 }
 
-fn object_event<K: Resource<DynamicType = ()>, T>(
-    object: RawObject<K>,
-    reader: Reader<T>,
-) -> FeedEvent<Object<T>> {
+fn object_event<T>(object: RawObject, reader: Reader<T>) -> FeedEvent<Object<T>> {
     let object_ref = object_ref(&object);
     let uid = object.meta().uid.as_deref().unwrap_or_default().into();
     let is_deleted = is_deleted(&object.object);

@@ -2,13 +2,15 @@
 //!
 //! kube's `DynamicObject` decodes unknown fields twice, and the metadata into types that are
 //! encoded again at once. That was a considerable part of the operator's work for an event.
+//!
+//! One type serves all kinds, because kube's watcher is compiled for each type that it watches.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use kube::core::{ApiResource, DynamicResourceScope};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -21,35 +23,24 @@ use crate::protocol::time::WallTime;
 const MANAGED_FIELDS: &str = "managedFields";
 const METADATA: &str = "metadata";
 
-/// An object of the kind `K`.
-pub(super) struct RawObject<K> {
+/// An object of any kind.
+#[derive(Clone)]
+pub(super) struct RawObject {
     /// The identifying metadata; everything else is in `object`.
     identity: ObjectMeta,
     /// When a field was last set, by the API server's clock.
     pub(super) set_at: Option<WallTime>,
     /// The object without managedFields.
     pub(super) object: Value,
-    kind: PhantomData<fn() -> K>,
 }
 
-impl<K> Clone for RawObject<K> {
-    fn clone(&self) -> Self {
-        Self {
-            identity: self.identity.clone(),
-            set_at: self.set_at,
-            object: self.object.clone(),
-            kind: PhantomData,
-        }
-    }
-}
-
-impl<K> fmt::Debug for RawObject<K> {
+impl fmt::Debug for RawObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.object.fmt(f)
     }
 }
 
-impl<'de, K> Deserialize<'de> for RawObject<K> {
+impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = deserializer.deserialize_map(Fields {
             are_metadata: false,
@@ -59,29 +50,28 @@ impl<'de, K> Deserialize<'de> for RawObject<K> {
             identity: identity(metadata).map_err(D::Error::custom)?,
             set_at: object.set_at,
             object: Value::Object(object.fields),
-            kind: PhantomData,
         })
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for RawObject<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
+impl Resource for RawObject {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
 
-    fn kind((): &()) -> Cow<'_, str> {
-        K::kind(&())
+    fn kind(of: &ApiResource) -> Cow<'_, str> {
+        of.kind.as_str().into()
     }
 
-    fn group((): &()) -> Cow<'_, str> {
-        K::group(&())
+    fn group(of: &ApiResource) -> Cow<'_, str> {
+        of.group.as_str().into()
     }
 
-    fn version((): &()) -> Cow<'_, str> {
-        K::version(&())
+    fn version(of: &ApiResource) -> Cow<'_, str> {
+        of.version.as_str().into()
     }
 
-    fn plural((): &()) -> Cow<'_, str> {
-        K::plural(&())
+    fn plural(of: &ApiResource) -> Cow<'_, str> {
+        of.plural.as_str().into()
     }
 
     fn meta(&self) -> &ObjectMeta {
@@ -155,7 +145,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::crd::DistributedLock;
 
     #[test]
     fn everything_but_managed_fields_is_kept() {
@@ -171,7 +160,7 @@ mod tests {
                 ]},
             "spec": {"metadata": {"managedFields": 1}}, "managedFields": 4,
         });
-        let raw: RawObject<DistributedLock> = serde_json::from_str(&object.to_string()).unwrap();
+        let raw: RawObject = serde_json::from_str(&object.to_string()).unwrap();
         assert_eq!(raw.meta().name.as_deref(), Some("a"));
         assert_eq!(raw.meta().uid.as_deref(), Some("u"));
         assert_eq!(raw.meta().resource_version.as_deref(), Some("7"));
@@ -190,7 +179,7 @@ mod tests {
             "{\"metadata\": []}",
             "{\"metadata\": null}",
         ] {
-            let read = serde_json::from_str::<RawObject<DistributedLock>>(text);
+            let read = serde_json::from_str::<RawObject>(text);
             assert!(read.is_err(), "{text}");
         }
     }

@@ -9,10 +9,10 @@ use crate::operator::rules::Rules;
 use crate::operator::view::{SessionState, View, session_ref};
 use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::lock::{Grant, Lock};
-use crate::protocol::observed::Verdict;
+use crate::protocol::observed::{Observed, Verdict};
 use crate::protocol::session::{Claimant, RevokeReason};
 use crate::protocol::time::Moment;
-use crate::store::fleet::Object;
+use crate::store::fleet::{OUT_OF_SERVICE_TAINT, Object};
 
 /// How much later than the end of a session its releases may be observed. Acting at once would
 /// only lead to a failing write.
@@ -36,26 +36,9 @@ pub(super) fn plan_reclaim(
             let object_ref = session_ref(namespace, holder);
             return Plan::act(Action::ReadSession(object_ref));
         }
-        SessionState::Missing(observed) => match observed.verdict(holder.session_ttl, now.moment) {
-            Verdict::MayLive { until } => {
-                return Plan::requeue_at(until).or(|| read_unknown_waiter(view, lock));
-            }
-            Verdict::MayRevoke(_) | Verdict::Dead => {
-                let is_other_pods = view.session(&session_ref(namespace, holder)).is_some();
-                let reason = if is_other_pods {
-                    let pod = &holder.pod.name;
-                    format!("session {session} belongs to another pod than {pod}")
-                } else {
-                    format!("session {session} was missing for 1.05 of its TTL")
-                };
-                let ended = HolderEnd {
-                    kind: IncidentKind::Expired,
-                    last_seen: observed.since(),
-                    reason,
-                };
-                return reclaim(view, rules, lock, holder, ended, now);
-            }
-        },
+        SessionState::Missing(observed) => {
+            return plan_missing(view, rules, lock, holder, observed, now);
+        }
         SessionState::Revoked {
             reason,
             by,
@@ -68,6 +51,7 @@ pub(super) fn plan_reclaim(
             IncidentKind::PodEnded,
             format!("pod {} ended and will not run again", holder.pod.name),
         ),
+        RevokeReason::NodeOutOfService => (IncidentKind::PodEnded, lost_with_node(holder)),
         RevokeReason::Ended => {
             // The releases were written before the end, but may not be observed yet.
             let observed_by = since.after(RELEASES_OBSERVED);
@@ -90,9 +74,58 @@ pub(super) fn plan_reclaim(
     let ended = HolderEnd {
         kind,
         last_seen,
+        // The revocation may itself be late.
+        due: since.min(last_seen.after(holder.session_ttl.challenger_share())),
         reason,
     };
     reclaim(view, rules, lock, holder, ended, now)
+}
+
+/// Plans the take-over of a lock whose holder's session is missing.
+///
+/// A pod's session is deleted with the pod's object, also when Kubernetes deletes that by force. The
+/// agent may still run. It notices at its next renewal, so on a node that is out of service a missed
+/// renewal is enough, as for a session that exists.
+fn plan_missing(
+    view: &View,
+    rules: &Rules,
+    lock: &Arc<Object<Lock>>,
+    holder: &Claimant,
+    observed: Observed,
+    now: Now,
+) -> Plan {
+    let namespace = &lock.object_ref.namespace;
+    let session = &holder.session;
+    let (since, ttl) = (observed.since(), holder.session_ttl);
+    let lost_at = view.missing_lost_with_node_at(namespace, holder, since);
+    let (due, kind, reason) = if let Some(due) = lost_at {
+        (due, IncidentKind::PodEnded, lost_with_node(holder))
+    } else {
+        let is_other_pods = view.session(&session_ref(namespace, holder)).is_some();
+        let reason = if is_other_pods {
+            let pod = &holder.pod.name;
+            format!("session {session} belongs to another pod than {pod}")
+        } else {
+            format!("session {session} was missing for 1.05 of its TTL")
+        };
+        let due = since.after(ttl.challenger_share());
+        (due, IncidentKind::Expired, reason)
+    };
+    if now.moment < due {
+        return Plan::requeue_at(due).or(|| read_unknown_waiter(view, lock));
+    }
+    let ended = HolderEnd {
+        kind,
+        last_seen: since,
+        due,
+        reason,
+    };
+    reclaim(view, rules, lock, holder, ended, now)
+}
+
+fn lost_with_node(holder: &Claimant) -> String {
+    let pod = &holder.pod.name;
+    format!("the node of pod {pod} has the taint {OUT_OF_SERVICE_TAINT}")
 }
 
 /// Reads a waiter's session that was not observed. The cause that removed the holder's session may
@@ -113,6 +146,7 @@ fn read_unknown_waiter(view: &View, lock: &Arc<Object<Lock>>) -> Plan {
 struct HolderEnd {
     kind: IncidentKind,
     last_seen: Moment,
+    due: Moment,
     reason: String,
 }
 
@@ -142,24 +176,36 @@ fn reclaim(
     let why = WriteReason::Reclaim {
         kind: ended.kind,
         last_seen: ended.last_seen,
+        due: ended.due,
     };
     Plan::write(lock, next, why)
 }
 
-/// Returns whether a waiter is skipped: its session is revoked, or has been silent for too long. A
-/// waiter that is alive after all joins the queue again.
+/// Returns whether a waiter is skipped: its session is revoked, has been silent for too long, or ended
+/// with its node. A waiter that is alive after all joins the queue again.
 pub(super) fn is_expired(
     view: &View,
     lock: &Arc<Object<Lock>>,
     claimant: &Claimant,
     now: Now,
 ) -> bool {
-    match view.session_state(&lock.object_ref.namespace, claimant) {
-        SessionState::Revoked { .. } => true,
-        SessionState::Unrevoked(observed) | SessionState::Missing(observed) => {
-            let verdict = observed.verdict(claimant.session_ttl, now.moment);
-            !matches!(verdict, Verdict::MayLive { .. })
+    let namespace = &lock.object_ref.namespace;
+    let (observed, lost_at) = match view.session_state(namespace, claimant) {
+        SessionState::Revoked { .. } => return true,
+        SessionState::Unknown => return false,
+        SessionState::Unrevoked(observed) => {
+            let seen = view.session(&session_ref(namespace, claimant));
+            (observed, seen.and_then(|seen| view.lost_with_node_at(seen)))
         }
-        SessionState::Unknown => false,
-    }
+        SessionState::Missing(observed) => {
+            let since = observed.since();
+            (
+                observed,
+                view.missing_lost_with_node_at(namespace, claimant, since),
+            )
+        }
+    };
+    let verdict = observed.verdict(claimant.session_ttl, now.moment);
+    let is_silent = !matches!(verdict, Verdict::MayLive { .. });
+    is_silent || lost_at.is_some_and(|lost_at| now.moment >= lost_at)
 }

@@ -1,6 +1,7 @@
 //! Tests the plan for each kind of session and lock, and when no action is planned.
 
 mod housekeeping;
+mod out_of_service;
 mod strangers;
 
 use std::sync::Arc;
@@ -374,7 +375,14 @@ fn lock_is_taken_over_only_after_its_session_is_revoked() {
     assert_eq!(next.incidents[0].grant, Some(GrantId::from("g-a")));
     let last_seen = at(0).moment;
     let kind = IncidentKind::Expired;
-    assert_eq!(why, WriteReason::Reclaim { kind, last_seen });
+    // Late, as the revocation was.
+    let due = last_seen.after(Duration::from_secs(21));
+    let expected = WriteReason::Reclaim {
+        kind,
+        last_seen,
+        due,
+    };
+    assert_eq!(why, expected);
 }
 
 #[test]

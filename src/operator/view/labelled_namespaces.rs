@@ -87,7 +87,7 @@ impl LabelledNamespaces {
             FeedKind::Account => self.accounts.is_complete(),
             FeedKind::Binding => self.bindings.is_complete(),
             FeedKind::UninjectedPod => self.without_sidecar.is_complete(),
-            FeedKind::Lock | FeedKind::Session | FeedKind::Pod => true,
+            FeedKind::Lock | FeedKind::Session | FeedKind::Pod | FeedKind::Node => true,
         }
     }
 

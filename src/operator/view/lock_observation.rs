@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::incidents::Incidents;
 use crate::clock::Now;
+use crate::protocol::completed::COMPLETED_KEPT_FOR;
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::{Moment, WallTime};
@@ -36,6 +37,8 @@ pub(in crate::operator) struct LockObservation {
     idle_before: u32,
     /// How many seconds it is kept, according to its spec.
     retain: Option<u32>,
+    /// Whether it remembers completed work.
+    has_completed: bool,
     pub(in crate::operator) release_request: Option<Arc<ReleaseRequest>>,
     pub(in crate::operator) incidents: Option<Arc<Incidents>>,
     /// The whole lock, while it is held or has a mark to remove.
@@ -75,6 +78,7 @@ impl LockObservation {
             transitions: value.transitions,
             idle_before,
             retain: value.settings.retain.map(whole_seconds),
+            has_completed: !value.completed.entries().is_empty(),
             release_request: value.settings.release_request.clone(),
             incidents: Incidents::of(&lock, known, is_preexisting, now),
             lock: is_kept.then(|| Arc::new(lock)),
@@ -105,6 +109,7 @@ impl LockObservation {
             transitions: 0,
             idle_before,
             retain: free.retain.map(whole_seconds),
+            has_completed: false,
             release_request: None,
             incidents: None,
             lock: None,
@@ -130,7 +135,12 @@ impl LockObservation {
     /// Returns when to delete a free lock. `retain` applies if its spec has no value.
     pub(in crate::operator) fn delete_at(&self, retain: Duration) -> Moment {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        let retain = self.retain.map_or(retain, seconds);
+        let least = if self.has_completed {
+            COMPLETED_KEPT_FOR
+        } else {
+            Duration::ZERO
+        };
+        let retain = self.retain.map_or(retain.max(least), seconds);
         let left = retain.saturating_sub(seconds(self.idle_before));
         self.since.after(left.max(retain.min(SEEN_FREE)))
     }

@@ -53,24 +53,46 @@ impl PodSession {
 
 /// The sessions that locks name and that do not exist, or belong to another pod.
 #[derive(Debug, Default)]
-pub(super) struct MissingSessions(BTreeMap<PodSession, Observed>);
+pub(super) struct MissingSessions {
+    observed: BTreeMap<PodSession, Observed>,
+    /// The nodes of those that existed before. A holder that was a waiter does not name its node.
+    nodes: BTreeMap<PodSession, Arc<str>>,
+}
 
 impl MissingSessions {
     pub(super) fn get(&self, session: &PodSession) -> Option<Observed> {
-        self.0.get(session).copied()
+        self.observed.get(session).copied()
+    }
+
+    /// Returns the node that a session named, if it existed before.
+    pub(super) fn node_of(&self, session: &PodSession) -> Option<&Arc<str>> {
+        self.nodes.get(session)
+    }
+
+    /// Records the node of a session that is missing from now on.
+    pub(super) fn set_node(&mut self, session: PodSession, node: Arc<str>) {
+        if self.observed.contains_key(&session) {
+            self.nodes.insert(session, node);
+        }
+    }
+
+    /// Returns all missing sessions.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = &ObjectRef> {
+        self.observed.keys().map(|named| &named.session)
     }
 
     /// Observes that sessions are missing.
     pub(super) fn observe(&mut self, sessions: impl Iterator<Item = PodSession>, received: Moment) {
         for session in sessions {
             let observed = Observed::join(self.get(&session), Sight::Missing, received);
-            self.0.insert(session, observed);
+            self.observed.insert(session, observed);
         }
     }
 
     /// Forgets a session that is not missing any more.
     pub(super) fn remove(&mut self, session: &PodSession) {
-        self.0.remove(session);
+        self.observed.remove(session);
+        self.nodes.remove(session);
     }
 
     /// Forgets a session that no lock names any more.
@@ -80,10 +102,10 @@ impl MissingSessions {
             pod: "".into(),
             pod_uid: "".into(),
         };
-        let named = self.0.range(first..).map(|(named, _)| named);
+        let named = self.observed.range(first..).map(|(named, _)| named);
         let named = named.take_while(|named| named.session == *session);
         for named in named.cloned().collect::<Vec<_>>() {
-            self.0.remove(&named);
+            self.remove(&named);
         }
     }
 }

@@ -121,10 +121,15 @@ pub(super) struct SideFiles {
 }
 
 impl Drop for SideFiles {
-    /// Another process may soon have this id, and users kill the process that they read there.
+    /// Another process may soon have this id, and users kill the process that they read there. To
+    /// close the file is not enough to unlock it: a process that is being started has a copy of it
+    /// for a moment.
     fn drop(&mut self) {
         if let Err(error) = self.lock.set_len(0) {
             tracing::warn!(%error, "removing the process id failed");
+        }
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "unlocking the data directory failed");
         }
     }
 }
@@ -234,7 +239,7 @@ fn builder() -> Builder {
 
 /// Created files and directories are only for their owner: others need not see the locks. An
 /// existing directory keeps its mode.
-fn make_directory(directory: &Path) -> Result<(), OpenError> {
+pub(crate) fn make_directory(directory: &Path) -> Result<(), OpenError> {
     let missing: Vec<_> = directory
         .ancestors()
         .take_while(|path| !path.as_os_str().is_empty() && !path.exists())
@@ -278,7 +283,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
 }
 
 /// Returns options for a file that is created if it is missing, only for its owner.
-fn private() -> OpenOptions {
+pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true);
     #[cfg(unix)]

@@ -18,8 +18,8 @@ use super::tables::{DocumentTable, LOCKS, SESSIONS, Snapshot, Versioned, WriteTx
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
 
-/// The number of free locks that are kept, the last written ones: their incidents are useful for a
-/// while.
+/// The number of free locks that are kept: those that remember completed work before others, and of
+/// each kind the last written ones. Incidents are useful for a while, too.
 const FREE_LOCKS_MAX: usize = 1_000;
 
 /// A deletable document: its table and its name.
@@ -55,15 +55,16 @@ fn find(snapshot: &Snapshot) -> Result<Vec<Unused>, StoreError> {
             };
             named.extend(found.record.sessions().map(str::to_owned));
             if is_deletable(&found.record, now) {
-                free.push((found.version, name.to_owned()));
+                let remembers = found.record.has_completed();
+                free.push((remembers, found.version, name.to_owned()));
             }
             true
         },
     )?;
-    // Oldest first.
+    // What is deleted first.
     free.sort_unstable();
     free.truncate(free.len().saturating_sub(FREE_LOCKS_MAX));
-    let mut unused: Vec<_> = free.into_iter().map(|(_, name)| (LOCKS, name)).collect();
+    let mut unused: Vec<_> = free.into_iter().map(|(.., name)| (LOCKS, name)).collect();
     let each_session = |name: &str, found: Result<Versioned<SessionRecord>, _>| {
         if found.is_ok() && !named.contains(name) {
             unused.push((SESSIONS, name.to_owned()));

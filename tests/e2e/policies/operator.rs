@@ -15,7 +15,7 @@ use crate::harness::{
 const OURS: &str = "leasehold.dev";
 
 /// Verb, API group and resource of what the operator may do in every namespace.
-const EVERYWHERE: [(&str, &str, &str); 10] = [
+const EVERYWHERE: [(&str, &str, &str); 12] = [
     ("watch", OURS, "distributedlocks"),
     ("delete", OURS, "distributedlocks"),
     ("update", OURS, "distributedlocks/status"),
@@ -24,6 +24,8 @@ const EVERYWHERE: [(&str, &str, &str); 10] = [
     ("update", OURS, "locksessions/status"),
     ("watch", "", "pods"),
     ("get", "", "pods"),
+    ("list", "", "nodes"),
+    ("watch", "", "nodes"),
     ("create", "events.k8s.io", "events"),
     ("list", "events.k8s.io", "events"),
 ];
@@ -47,7 +49,7 @@ const NOWHERE: [(&str, &str, &str); 14] = [
     ("delete", "", "pods"),
     ("update", "", "pods/status"),
     ("get", "", "secrets"),
-    ("list", "", "nodes"),
+    ("patch", "", "nodes"),
     ("create", "", "serviceaccounts/token"),
     ("impersonate", "", "users"),
     ("patch", "events.k8s.io", "events"),

@@ -24,6 +24,7 @@ const KNOWN: &[&str] = &[
     "token",
     "waiters",
     "incidents",
+    "completed",
     "transitions",
     "conditions",
 ];
@@ -49,6 +50,7 @@ pub(crate) const TARGET: Target = Target {
         "token",
         "waiters",
         "incidents",
+        "completed",
         "transitions",
         "conditions",
         "ownerId",

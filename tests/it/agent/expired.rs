@@ -1,17 +1,19 @@
 //! Tries at the lock of a crashed holder, by agents that have not observed its session before.
 
+use leasehold::protocol::time::SessionTtl;
+
 use super::waiting::queued_waiter;
 use super::*;
 use crate::memory_store::Call;
 
 /// Pods with one clock for all, as machines whose wall clocks agree.
-struct Cluster {
-    store: MemoryStore,
+pub(super) struct Cluster {
+    pub(super) store: MemoryStore,
     clock: Arc<PausedClock>,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             store: MemoryStore::default(),
             clock: Arc::new(PausedClock::start()),
@@ -19,8 +21,15 @@ impl Cluster {
     }
 
     fn pod(&self, name: &str) -> Pod {
+        self.pod_with_ttl(name, 15)
+    }
+
+    pub(super) fn pod_with_ttl(&self, name: &str, ttl: u64) -> Pod {
+        let config = Config {
+            session_ttl: SessionTtl::from_secs(ttl).unwrap(),
+            ..Config::new(pod_ref(name))
+        };
         let driving: Arc<dyn Clock> = self.clock.clone();
-        let config = Config::new(pod_ref(name));
         Pod::with(config, &self.store, ManualClock::default(), driving)
     }
 }

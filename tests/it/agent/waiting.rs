@@ -83,7 +83,7 @@ async fn settled() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-async fn release(pod: &Pod, lease: &LeaseView) {
+pub(super) async fn release(pod: &Pod, lease: &LeaseView) {
     assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
 }
 

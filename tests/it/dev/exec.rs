@@ -1,6 +1,8 @@
 //! `leasehold exec` beside `leasehold dev`: exit codes, signals, leftovers, and what is left of the
 //! command when one of its two processes is killed or stopped.
 
+mod local;
+mod once;
 mod processes;
 mod slots;
 mod terminal;
@@ -49,17 +51,9 @@ impl Server {
     }
 
     fn exec_of(&self, flags: &[&str], command: &[&str]) -> Command {
-        // A background job of a script ignores some signals, and so do the tests in it.
-        let mut exec = Command::new("env");
-        exec.args(["--default-signal", env!("CARGO_BIN_EXE_leasehold")])
-            .args(["exec", "--lock=job"])
-            .args(flags)
-            .arg("--")
-            .args(command)
-            .env("LEASEHOLD_URL", &self.dev.url)
-            .env("TMPDIR", self.folder.path())
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null());
+        let mut exec = exec_in(self.folder.path(), "job");
+        exec.args(flags).arg("--").args(command);
+        exec.env("LEASEHOLD_URL", &self.dev.url);
         exec
     }
 
@@ -68,12 +62,7 @@ impl Server {
     }
 
     fn spawn(&self, flags: &[&str], script: &str) -> Exec {
-        let mut command = self.exec(flags, script);
-        let process = command.stderr(Stdio::null()).spawn().unwrap();
-        Exec {
-            process,
-            folder: self.folder.path().to_owned(),
-        }
+        Exec::start(self.exec(flags, script), self.folder.path())
     }
 
     /// Starts an exec, and waits until its command runs, which writes its process id to `pid`.
@@ -94,7 +83,25 @@ impl Server {
     }
 }
 
+/// Returns an exec of a lock in a folder, which lacks its command.
+fn exec_in(folder: &Path, lock: &str) -> Command {
+    // A background job of a script ignores some signals, and so do the tests in it.
+    let mut exec = Command::new("env");
+    exec.args(["--default-signal", env!("CARGO_BIN_EXE_leasehold")])
+        .args(["exec", "--lock", lock])
+        .env("TMPDIR", folder)
+        .current_dir(folder)
+        .stdin(Stdio::null());
+    exec
+}
+
 impl Exec {
+    fn start(mut command: Command, folder: &Path) -> Self {
+        let process = command.stderr(Stdio::null()).spawn().unwrap();
+        let folder = folder.to_owned();
+        Self { process, folder }
+    }
+
     fn front(&self) -> Pid {
         Pid::from_child(&self.process)
     }
@@ -102,7 +109,7 @@ impl Exec {
     /// The second process, once it runs.
     async fn keeper(&self) -> Pid {
         let front = self.front();
-        eventually(async || child_of(front)).await
+        eventually(async || child_of(front, "exec-keeper")).await
     }
 
     /// The process id in a file that the command writes.
@@ -133,10 +140,10 @@ fn ended(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-fn child_of(parent: Pid) -> Option<Pid> {
+/// Returns a child whose command line contains a text.
+fn child_of(parent: Pid, text: &str) -> Option<Pid> {
     let children = Command::new("pgrep")
-        .arg("-P")
-        .arg(parent.to_string())
+        .args(["-P", &parent.to_string(), "-f", text])
         .output();
     let text = String::from_utf8(children.unwrap().stdout).unwrap();
     Pid::from_raw(text.lines().next()?.parse().ok()?)

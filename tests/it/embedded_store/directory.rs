@@ -2,6 +2,7 @@
 //! never changed by a refusal.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use leasehold::protocol::token::Revision;
 use leasehold::store::LockStore;
 use leasehold::store::embedded::{EmbeddedStore, OpenError};
 use redb::{Database, TableDefinition};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 use tempfile::TempDir;
 
 use super::FIRST;
@@ -114,6 +116,34 @@ async fn a_second_user_of_the_directory_is_refused() {
     assert!(refused.to_string().contains(&words), "{refused}");
     drop(store);
     EmbeddedStore::open(directory.path(), FIRST).unwrap();
+}
+
+/// A program that starts another one has copies of its files in the new process for a moment.
+#[tokio::test]
+async fn directory_is_free_at_once_beside_the_start_of_a_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    let _copies = copies_of_open_files(directory.path());
+    drop(store);
+    EmbeddedStore::open(directory.path(), FIRST).unwrap();
+}
+
+/// Returns copies of this process's open files in a directory, as a new process gets them.
+fn copies_of_open_files(directory: &Path) -> Vec<OwnedFd> {
+    let this = rustix::process::getpid();
+    let this = rustix::process::pidfd_open(this, PidfdFlags::empty()).unwrap();
+    let open = fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap);
+    let within = open.filter(|open| {
+        let file = fs::read_link(open.path());
+        file.is_ok_and(|file| file.starts_with(directory))
+    });
+    let copies: Vec<_> = within
+        .map(|open| open.file_name().to_str().unwrap().parse().unwrap())
+        .map(|number| rustix::process::pidfd_getfd(&this, number, PidfdGetfdFlags::empty()))
+        .map(Result::unwrap)
+        .collect();
+    assert!(!copies.is_empty(), "no file is open");
+    copies
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ async fn acquire_returns_exactly_the_documented_fields() {
         .collect();
     let promised = [
         "acquired",
+        "completed",
         "expiresAt",
         "fencingToken",
         "leaseId",

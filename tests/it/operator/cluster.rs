@@ -18,7 +18,7 @@ use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::{Revision, Token};
 use leasehold::random::Random;
 use leasehold::store::cluster::PodIdentity;
-use leasehold::store::fleet::{FeedEvent, FleetStore, Object, ObjectRef};
+use leasehold::store::fleet::{FeedEvent, FleetStore, NodeReport, Object, ObjectRef};
 use leasehold::store::{Original, StoreError, Stored};
 use namespaces::Tenancy;
 use serde_json::Value;
@@ -39,6 +39,7 @@ struct Inside {
     sessions: BTreeMap<ObjectRef, Object<Session>>,
     tell_locks: Option<Teller<Lock>>,
     tell_sessions: Option<Teller<Session>>,
+    tell_nodes: Option<mpsc::UnboundedSender<FeedEvent<NodeReport>>>,
     notes: BTreeSet<ObjectRef>,
     notes_written: usize,
     notes_fail: Option<StoreError>,
@@ -65,6 +66,8 @@ pub(crate) enum Part {
     Audit,
     /// Locks cannot be listed.
     Locks,
+    /// The right to list nodes is missing.
+    Nodes,
 }
 
 /// The cluster and an operator that runs on it.
@@ -212,7 +215,7 @@ impl Cluster {
         let pod_ref = PodRef {
             name: pod.into(),
             uid: format!("pod-{pod}").as_str().into(),
-            node: None,
+            node: Some(format!("node-of-{pod}").as_str().into()),
         };
         let mut inside = self.inside();
         inside.put_session(Session {
@@ -242,6 +245,23 @@ impl Cluster {
             ..Lock::unheld(Resource::parse(lock).unwrap())
         };
         inside.put_lock(lock, held);
+    }
+
+    /// Reports a node with the out-of-service taint.
+    pub(crate) fn taint(&self, node: &str, is_ready: bool) {
+        let report = NodeReport {
+            name: node.into(),
+            is_tainted: true,
+            is_ready,
+        };
+        let inside = self.inside();
+        let tell = inside.tell_nodes.as_ref().unwrap();
+        tell.send(FeedEvent::Applied(Box::new(report))).unwrap();
+    }
+
+    /// Returns whether the operator reports itself as ready.
+    pub(crate) fn ready(&self) -> Result<(), String> {
+        self.operator.as_ref().unwrap().ready()
     }
 
     /// Adds a pod as a waiter of a held lock.

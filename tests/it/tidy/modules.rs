@@ -14,7 +14,8 @@ const ORDER: &[(&str, &[&str])] = &[
         "agent",
         &[
             "api", "core", "config", "metrics", "journal", "streams", "state", "driver", "query",
-            "observe", "release", "acquire", "events", "hold", "election", "resume", "stop",
+            "observe", "release", "complete", "acquire", "events", "hold", "election", "resume",
+            "stop",
         ],
     ),
     ("agent/driver", &["report"]),
@@ -108,6 +109,7 @@ const ORDER: &[(&str, &[&str])] = &[
         &[
             "incidents",
             "listing",
+            "nodes",
             "pod_session",
             "elections",
             "lock_observation",

@@ -38,7 +38,7 @@ const WRONG: &[(&str, &[&str])] = &[
             r#"{"claims":[{"name":"gpu"}]}"#,
         ],
     ),
-    ("session-ttl", &["", "2", "121", "15s", "1.5"]),
+    ("session-ttl", &["", "2", "3601", "15s", "1.5"]),
     ("elect", &["", "Jobs", "a,,b", "a.b"]),
     ("elect-always", &["", "a b"]),
     ("elect-preferred", &["", "1", "true"]),

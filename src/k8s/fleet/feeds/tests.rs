@@ -227,6 +227,7 @@ fn pauses_grow_until_an_event_arrives() {
     let mut source = Source::<PartialPod> {
         events: open(),
         failures: 0,
+        resumes: Resumes::IfPossible,
     };
     assert_eq!(max_backoff(source.failures), None);
     let mut longest = Vec::new();

@@ -1,6 +1,7 @@
 //! Tests long-held locks, and the deletion of objects that are no longer needed.
 
 use super::*;
+use crate::protocol::completed::{Completed, Completion, CompletionKey};
 use crate::store::fleet::UnreadableFreeLock;
 
 #[test]
@@ -90,6 +91,31 @@ fn idle_lock_is_deleted_in_time_unless_tokens_could_repeat() {
     };
     let world = World::new().lock(soon, 10);
     waits_until(&world.about_lock(10), 70);
+}
+
+#[test]
+fn lock_that_remembers_completed_work_is_kept_for_a_week() {
+    let completion = Completion {
+        key: CompletionKey::parse("k").unwrap(),
+        at: WallTime(0),
+        token: Token::from_raw(7_000),
+        owner: "o".into(),
+    };
+    let remembers = Lock {
+        completed: Completed::default().with(completion),
+        ..free_lock()
+    };
+    let world = World::new().lock(remembers.clone(), 10);
+    waits_until(&world.about_lock(10), 10 + 7 * 86_400);
+    // Users decide for their lock.
+    let soon = Lock {
+        settings: Settings {
+            retain: Some(Duration::from_secs(60)),
+            ..Settings::default()
+        },
+        ..remembers
+    };
+    waits_until(&World::new().lock(soon, 10).about_lock(10), 70);
 }
 
 /// A lock that is free when the operator starts, `idle` seconds after a field of it was last set.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Unknown, unreadable};
+use crate::protocol::completed::{COMPLETED_MAX, Completed, Completion, CompletionKey};
 use crate::protocol::ids::Resource;
 use crate::protocol::incident::{INCIDENTS_MAX, Incident, IncidentKind};
 use crate::protocol::lock::{Grant, Lock};
@@ -32,6 +33,8 @@ pub(in crate::store::embedded) struct LockRecord {
     waiters: Vec<WaiterRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     incidents: Vec<IncidentRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    completed: Vec<CompletionRecord>,
     #[serde(default)]
     transitions: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,17 @@ struct IncidentRecord {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+struct CompletionRecord {
+    key: String,
+    at: i64,
+    token: u64,
+    owner_id: String,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ReleaseRequestRecord {
     lease_id: String,
     force: bool,
@@ -123,6 +137,7 @@ impl LockRecord {
             token: Token::NONE.get(),
             waiters: Vec::new(),
             incidents: Vec::new(),
+            completed: Vec::new(),
             transitions: 0,
             long_held: None,
             retain_seconds: None,
@@ -148,6 +163,10 @@ impl LockRecord {
             return Err(unreadable(&self.resource, &"it has waiters, but no holder"));
         }
         let waiters = self.waiters.iter().map(WaiterRecord::waiter);
+        let completed = self
+            .completed
+            .iter()
+            .filter_map(CompletionRecord::completion);
         Ok(Lock {
             resource,
             grant: self.grant.as_ref().map(GrantRecord::grant),
@@ -158,6 +177,7 @@ impl LockRecord {
                 .iter()
                 .filter_map(IncidentRecord::incident)
                 .collect(),
+            completed: Completed::from_entries(completed.collect()),
             transitions: self.transitions,
             long_held: self.long_held.map(WallTime),
             settings: self.settings(),
@@ -194,6 +214,11 @@ impl LockRecord {
         claimants.map(|claimant| claimant.session.as_str())
     }
 
+    /// Returns whether the lock remembers completed work.
+    pub(in crate::store::embedded) fn has_completed(&self) -> bool {
+        !self.completed.is_empty()
+    }
+
     /// Returns whether the lock itself has unknown fields.
     pub(in crate::store::embedded) fn has_unknown(&self) -> bool {
         !self.unknown.is_empty()
@@ -218,6 +243,7 @@ impl LockRecord {
             token: next.token.get(),
             waiters: waiters.collect(),
             incidents: self.updated_incidents(&next.incidents),
+            completed: self.updated_completed(&next.completed),
             transitions: next.transitions,
             long_held: next.long_held.map(|since| since.0),
             retain_seconds: self.retain_seconds,
@@ -244,6 +270,19 @@ impl LockRecord {
             .map(IncidentRecord::new);
         let mut records: Vec<_> = kept.cloned().chain(new).collect();
         records.drain(..records.len().saturating_sub(INCIDENTS_MAX));
+        records
+    }
+
+    /// Keeps the existing records, also those that this version cannot read, and appends new ones.
+    fn updated_completed(&self, next: &Completed) -> Vec<CompletionRecord> {
+        let is_new = |completion: &&Completion| {
+            let mut known = self.completed.iter();
+            known.all(|record| record.key != completion.key.as_str())
+        };
+        let new = next.entries().iter().filter(is_new);
+        let new = new.map(CompletionRecord::new);
+        let mut records: Vec<_> = self.completed.iter().cloned().chain(new).collect();
+        records.drain(..records.len().saturating_sub(COMPLETED_MAX));
         records
     }
 }
@@ -345,6 +384,28 @@ impl IncidentRecord {
             pod: self.pod.as_str().into(),
             actor: self.actor.as_str().into(),
             reason: self.reason.as_str().into(),
+        })
+    }
+}
+
+impl CompletionRecord {
+    fn new(completion: &Completion) -> Self {
+        Self {
+            key: completion.key.to_string(),
+            at: completion.at.0,
+            token: completion.token.get(),
+            owner_id: completion.owner.to_string(),
+            unknown: Unknown::new(),
+        }
+    }
+
+    /// Returns `None` for a key that is not valid in this version.
+    fn completion(&self) -> Option<Completion> {
+        Some(Completion {
+            key: CompletionKey::parse(&self.key).ok()?,
+            at: WallTime(self.at),
+            token: Token::from_raw(self.token),
+            owner: self.owner_id.as_str().into(),
         })
     }
 }

@@ -131,6 +131,7 @@ impl RevocationRecord {
         let reason = match &revocation.reason {
             RevokeReason::Expired => "Expired",
             RevokeReason::PodEnded => "PodEnded",
+            RevokeReason::NodeOutOfService => "NodeOutOfService",
             RevokeReason::Ended => "Ended",
             RevokeReason::Other(other) => other,
         };
@@ -149,6 +150,7 @@ impl RevocationRecord {
             reason: match self.reason.as_str() {
                 "Expired" => RevokeReason::Expired,
                 "PodEnded" => RevokeReason::PodEnded,
+                "NodeOutOfService" => RevokeReason::NodeOutOfService,
                 "Ended" => RevokeReason::Ended,
                 other => RevokeReason::Other(other.into()),
             },

@@ -38,8 +38,8 @@ async fn interrupt_in_a_terminal_ends_the_wait() {
     let exec = server.exec(&[], "echo ran >ran");
     let mut terminal = server.in_a_terminal(&exec, 80).spawn().unwrap();
     let mut keyboard = terminal.stdin.take().unwrap();
-    let exec = eventually(async || child_of(Pid::from_child(&terminal))).await;
-    eventually(async || child_of(exec)).await;
+    let exec = eventually(async || child_of(Pid::from_child(&terminal), "leasehold exec")).await;
+    eventually(async || child_of(exec, "exec-keeper")).await;
     let ended = eventually(async || {
         // Ctrl-C, as often as it needs: the first may come before exec is ready.
         let _ended = keyboard.write_all(b"\x03");
@@ -85,8 +85,8 @@ async fn quiet_exec_writes_nothing() {
     let holder = server.running(UNTIL_END).await;
     let exec = server.exec(&["--quiet"], "echo ran");
     let mut terminal = server.in_a_terminal(&exec, 80).spawn().unwrap();
-    let front = eventually(async || child_of(Pid::from_child(&terminal))).await;
-    eventually(async || child_of(front)).await;
+    let front = eventually(async || child_of(Pid::from_child(&terminal), "leasehold exec")).await;
+    eventually(async || child_of(front, "exec-keeper")).await;
     fs::write(server.folder.path().join("end"), "").unwrap();
     assert_eq!(holder.ended(), Some(0));
     assert!(terminal.wait().unwrap().success());

@@ -59,6 +59,21 @@ impl FleetStore for Cluster {
         told.chain(futures::stream::pending()).boxed()
     }
 
+    fn nodes(&self) -> Feed<NodeReport> {
+        let mut inside = self.inside();
+        let (tell, told) = silent();
+        let first = if inside.broken.contains(&Part::Nodes) {
+            FeedEvent::Interrupted(StoreError::Denied("nodes is forbidden".into()))
+        } else {
+            FeedEvent::ListDone
+        };
+        for event in [FeedEvent::ListStarted, first] {
+            let _told = tell.send(event);
+        }
+        inside.tell_nodes = Some(tell);
+        told
+    }
+
     async fn revision(&self) -> Result<Revision, StoreError> {
         Ok(Revision(self.inside().revision))
     }

@@ -199,7 +199,7 @@ impl World {
 
     fn process_actions(&self, number: usize, node: &Node, to: &mut Vec<Action>) {
         let Some(process) = &node.process else { return };
-        if !process.events.is_empty() && !node.is_paused {
+        if node.has_event() {
             to.push(Action::Report(number));
         }
         for (index, call) in process.calls.iter().enumerate() {

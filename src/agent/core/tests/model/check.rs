@@ -26,8 +26,6 @@ pub(super) const STORED: &str = "stored locks are sound";
 /// If nothing goes wrong from here on, each caller is answered and nothing is left.
 pub(super) const SERVED: &str = "everything comes to rest";
 
-/// One state in so many is followed until it comes to rest.
-const FOLLOWED: u64 = 509;
 /// How long everything takes to come to rest: a waiter may have to wait for two sessions to expire.
 const REST: Duration = Duration::from_secs(1_000);
 
@@ -81,7 +79,8 @@ impl Model for Checked {
             }),
             Property::always(SERVED, |model: &Self, world: &World| {
                 let rests = |world: &World| comes_to_rest(world, &model.rules);
-                !world.is_one_in(FOLLOWED) || (rests(world) && rests(&world.without_late_writes()))
+                !world.is_one_in(model.rules.followed)
+                    || (rests(world) && rests(&world.without_late_writes()))
             }),
         ]
     }
@@ -109,6 +108,11 @@ fn is_sound(lock: &Lock) -> bool {
 
 /// Follows a world in which nothing goes wrong any more, apps release what they have, and none asks.
 fn comes_to_rest(world: &World, rules: &Rules) -> bool {
+    is_at_rest(&follow(world, rules, |_, _| {}))
+}
+
+/// Returns the world at rest, or where it would stay for ever.
+fn follow(world: &World, rules: &Rules, mut step: impl FnMut(&World, &Action)) -> World {
     let mut world = world.with_patience();
     let end = world.now + REST;
     let mut actions = Vec::new();
@@ -142,12 +146,13 @@ fn comes_to_rest(world: &World, rules: &Rules) -> bool {
         if matches!(action, Action::Advance) && next == world && next.now == world.now {
             break;
         }
+        step(&world, action);
         world = next;
         if is_at_rest(&world) {
-            return true;
+            break;
         }
     }
-    is_at_rest(&world)
+    world
 }
 
 fn is_at_rest(world: &World) -> bool {
@@ -256,5 +261,15 @@ fn replay(model: &Checked, path: &str) {
         println!("{:9.3} {action:?}", world.now.as_secs_f64());
         world = world.after(&action, &model.rules);
         println!("{world:#?}");
+    }
+    for (what, world) in [
+        ("to rest", world.clone()),
+        ("to rest without late writes", world.without_late_writes()),
+    ] {
+        println!("{what}:");
+        let rest = follow(&world, &model.rules, |world, action| {
+            println!("{:9.3} {action:?}", world.now.as_secs_f64());
+        });
+        println!("{rest:#?}\nat rest: {}", is_at_rest(&rest));
     }
 }

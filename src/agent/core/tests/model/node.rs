@@ -369,19 +369,30 @@ impl Node {
         let Some(process) = &mut self.process else {
             return;
         };
-        process.events.clear();
-        process.watch = None;
-        if let WatchCommand::Open(id, session, _) = command {
+        if let WatchCommand::Open(id, session, after) = command {
+            // What happened since the list that it follows.
+            process.events.retain(|event| event.revision() > after);
             process.watch = Some((id, session));
             let opened = Input::Watch(id, WatchInput::Opened);
             self.core_step(now, rules, |core, cx| core.handle(cx, opened), received);
+        } else {
+            process.events.clear();
+            process.watch = None;
         }
     }
 
-    /// Returns whether its watch is one of a session.
+    /// Returns whether its watch is one of a session, or will begin at a list that the store has answered.
     pub(super) fn watches(&self, session: &SessionId) -> bool {
-        let watch = self.process.as_ref().and_then(|it| it.watch.as_ref());
-        watch.is_some_and(|(_, watched)| watched == session)
+        let Some(process) = &self.process else {
+            return false;
+        };
+        if let Some((_, watched)) = &process.watch {
+            return watched == session;
+        }
+        process.calls.iter().any(|call| {
+            let is_answered = matches!(call.flight, Flight::LateAnswer(_));
+            is_answered && matches!(&call.call, StoreCall::ListHeld(of) if of == session)
+        })
     }
 
     pub(super) fn queue_event(&mut self, event: &LockEvent) {
@@ -392,7 +403,7 @@ impl Node {
 
     pub(super) fn has_event(&self) -> bool {
         let process = self.process.as_ref().filter(|_| !self.is_paused);
-        process.is_some_and(|process| !process.events.is_empty())
+        process.is_some_and(|process| process.watch.is_some() && !process.events.is_empty())
     }
 
     /// Begins its session.

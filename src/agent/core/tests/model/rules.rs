@@ -118,6 +118,8 @@ pub(super) struct Rules {
     pub(super) returns: &'static [Return],
     pub(super) budget: Budget,
     pub(super) bug: Option<Bug>,
+    /// One state in so many is followed until it comes to rest.
+    pub(super) followed: u64,
 }
 
 impl Rules {
@@ -140,6 +142,7 @@ impl Rules {
             returns: &[Return::WithFile, Return::WithoutFile, Return::Never],
             budget: Budget::NONE,
             bug: None,
+            followed: 509,
         }
     }
 

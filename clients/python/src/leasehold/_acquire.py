@@ -1,0 +1,355 @@
+"""How a lock is acquired and held: by a connection, or by renewals. All of it is on the thread.
+
+Both count every validity from when the request was sent: the sidecar counts from when it read the
+request, which is later.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from . import _clock
+from ._engine import Engine, Exchange, Timer, log
+from ._lease import CALL_SECONDS, Lease, call
+from ._wire import JSON, Answer, Event, Request
+from .errors import LeaseholdError, LockHeld, LockLost, Unavailable, of_document
+
+# How long a sidecar may be away, or unable to answer, before the caller gets the error. A restart
+# takes a few seconds.
+OUTAGE_SECONDS = 30.0
+# The sidecar's own bound for a long poll.
+_LONGEST_POLL = 240
+# These do not end within moments.
+_LASTING = {"not_installed", "shutting_down", "store_went_back"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to acquire."""
+
+    resource: str
+    #: Seconds; None waits without a limit, 0 is one try.
+    wait: float | None = None
+    owner_id: str | None = None
+    metadata: Mapping[str, str] | None = None
+    #: Seconds of silence after which the sidecar releases the lock; None holds it by a connection.
+    ttl: int | None = None
+    #: Whether it is the lead of an election; `resource` is the election's name then.
+    is_lead: bool = False
+    is_preferred: bool = False
+
+    @property
+    def hold_path(self) -> str:
+        """The call that holds it by a connection."""
+        if self.is_lead:
+            return f"/v1/elections/{quote(self.resource, safe='')}/candidacy"
+        return "/v1/locks/hold"
+
+    def body(self) -> dict[str, object]:
+        """What both ways send."""
+        made: dict[str, object] = {}
+        if not self.is_lead:
+            made["resource"] = self.resource
+        elif self.is_preferred:
+            made["preferred"] = True
+        if self.owner_id is not None:
+            made["ownerId"] = self.owner_id
+        if self.metadata is not None:
+            made["metadata"] = dict(self.metadata)
+        return made
+
+
+class Acquisition(ABC):
+    """Tries until there is a lease, the wait is over, or an error is not worth another try."""
+
+    def __init__(self, engine: Engine, wanted: Wanted) -> None:
+        self.future: Future[Lease] = Future()
+        self._engine = engine
+        self._wanted = wanted
+        self._until = None if wanted.wait is None else _clock.now() + wanted.wait
+        self._outage_since: float | None = None
+        self._pauses = 0
+        self._lease: Lease | None = None
+        self._exchange: Exchange | None = None
+        self._next: Timer | None = None
+        self._sent = 0.0
+
+    def start(self) -> None:
+        """Begins. Any thread may call it, and `leave`."""
+        self._engine.must_not_be_here()
+        self._engine.post(self._try)
+
+    def _try(self) -> None:
+        try:
+            self.attempt()
+        except Exception as error:
+            # The arguments cannot be sent.
+            if self.future.set_running_or_notify_cancel():
+                self.future.set_exception(error)
+
+    def leave(self) -> None:
+        """The caller does not wait any more: nothing must stay held."""
+        self.future.cancel()
+        self._engine.post(self._abandon)
+
+    @abstractmethod
+    def attempt(self) -> None:
+        """Sends the request."""
+
+    def answered(self, answer: Answer) -> None:
+        """An answer without a stream."""
+        self.refused(of_document(answer.status, answer.document))
+
+    @abstractmethod
+    def received(self, event: Event) -> None:
+        """An event of a stream."""
+
+    def broke(self, why: str) -> None:
+        """No answer."""
+        advice = "start the sidecar, or set LEASEHOLD_URL to where it is"
+        self.refused(Unavailable(f"{why}; {advice}", "no_answer"))
+
+    def refused(self, error: LeaseholdError) -> None:
+        """Tries again, or fails."""
+        now = _clock.now()
+        if self._outage_since is None:
+            self._outage_since = now
+            self._pauses = 0
+        is_over = self._until is not None and now >= self._until
+        passes = isinstance(error, Unavailable) and error.code not in _LASTING
+        if is_over or not passes or now - self._outage_since >= OUTAGE_SECONDS:
+            self._fail(error)
+        else:
+            if self._pauses == 0:
+                log.warning("lock %s: trying again: %s", self._wanted.resource, error)
+            pause = min(2.0, 0.1 * 2**self._pauses) * random.uniform(0.5, 1)
+            self._pauses += 1
+            self._next = self._engine.at(now + pause, self._try)
+
+    def _abandon(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        if self._lease is not None:
+            self._lease.abandon()
+        elif self._exchange is not None:
+            self._exchange.close()
+
+    def _wait_left(self) -> int | None:
+        """In whole seconds, rounded up."""
+        return None if self._until is None else max(0, math.ceil(self._until - _clock.now()))
+
+    def _granted(self, document: JSON) -> bool:
+        """Takes a grant. False if it is over already, or the caller has left."""
+        deadline = self._deadline(document)
+        lease = Lease(self._engine, document, deadline, self.drop)
+        if deadline <= _clock.now() or not self.future.set_running_or_notify_cancel():
+            return False
+        self._lease = lease
+        self._lease.watch()
+        self.future.set_result(self._lease)
+        return True
+
+    def _deadline(self, document: JSON) -> float:
+        return self._sent + float(document["validForMs"]) / 1000
+
+    @abstractmethod
+    def drop(self) -> None:
+        """The lease has ended: frees what is left of it."""
+
+    def _fail(self, error: LeaseholdError) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+class ByConnection(Acquisition):
+    """`POST /v1/locks/hold`, or a candidacy: the lock is held as long as the connection is open."""
+
+    # A waiting stream has an event at least every 40 s.
+    _SILENCE = 90.0
+
+    def attempt(self) -> None:
+        self._sent = _clock.now()
+        body = self._wanted.body()
+        left = self._wait_left()
+        if left is not None:
+            body["waitSeconds"] = left
+        request = Request("POST", self._wanted.hold_path, body)
+        self._exchange = self._engine.request(request, self, None)
+        self._expect_event_within(self._SILENCE if left is None else left + CALL_SECONDS)
+
+    def _expect_event_within(self, seconds: float) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        exchange = self._exchange
+        if exchange is not None:
+            why = f"{self._engine.address} did not answer in time"
+            self._next = self._engine.at(_clock.now() + seconds, lambda: exchange.fail(why))
+
+    def answered(self, answer: Answer) -> None:
+        self._stop_expecting()
+        super().answered(answer)
+
+    def received(self, event: Event) -> None:
+        data = event.data
+        if event.name == "waiting":
+            self._outage_since = None
+            if self._until is None:
+                self._expect_event_within(self._SILENCE)
+        elif event.name == "acquired":
+            self._stop_expecting()
+            if not self._granted(data):
+                self._close()
+                if not self.future.cancelled():
+                    self.refused(Unavailable("the sidecar stood still", "no_answer"))
+        elif event.name == "error":
+            self._close()
+            self._stop_expecting()
+            self.refused(of_document(int(data.get("status", 500)), data))
+        elif self._lease is not None:
+            self._follow(self._lease, event)
+
+    def _follow(self, lease: Lease, event: Event) -> None:
+        if event.name == "lost":
+            lease.lose(str(event.data["reason"]), str(event.data.get("detail", "")))
+            return
+        if "validForMs" in event.data:
+            lease.prolong(self._deadline(event.data))
+        if event.name == "release-requested":
+            lease.ask_for_release(event.data)
+
+    def broke(self, why: str) -> None:
+        self._stop_expecting()
+        if self._lease is None:
+            super().broke(why)
+        else:
+            # The sidecar is gone, and keeps its promise until the deadline.
+            self._lease.doubt(why)
+
+    def drop(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._exchange is not None:
+            self._exchange.close()
+
+    def _stop_expecting(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+
+
+class ByRenewal(Acquisition):
+    """`POST /v1/locks/acquire`, then `renew` in time. No connection stays open, and the lease
+    survives a restart of the sidecar alone."""
+
+    def __init__(self, engine: Engine, wanted: Wanted) -> None:
+        super().__init__(engine, wanted)
+        self._request_id = str(uuid.uuid4())
+
+    def attempt(self) -> None:
+        self._sent = _clock.now()
+        left = self._wait_left()
+        poll = _LONGEST_POLL if left is None else min(left, _LONGEST_POLL)
+        body = self._wanted.body()
+        body |= {
+            "ttlSeconds": self._wanted.ttl,
+            "waitSeconds": poll,
+            "requestId": self._request_id,
+        }
+        request = Request("POST", "/v1/locks/acquire", body)
+        until = self._sent + poll + CALL_SECONDS
+        self._exchange = self._engine.request(request, self, until)
+
+    def answered(self, answer: Answer) -> None:
+        self._exchange = None
+        if answer.status != 200:
+            super().answered(answer)
+        elif self._granted(answer.document):
+            self._renew_after(answer.document)
+        else:
+            self._delete(str(answer.document["leaseId"]))
+            if not self.future.cancelled():
+                self._request_id = str(uuid.uuid4())
+                self.refused(Unavailable("the answer came too late", "no_answer"))
+
+    def refused(self, error: LeaseholdError) -> None:
+        is_over = self._until is not None and _clock.now() >= self._until
+        if isinstance(error, LockHeld) and not is_over:
+            # One long poll is over, not the wait.
+            self._outage_since = None
+            self._request_id = str(uuid.uuid4())
+            self.attempt()
+        elif isinstance(error, LockLost):
+            # An earlier answer did not arrive, and its lease has ended.
+            self._request_id = str(uuid.uuid4())
+            super().refused(Unavailable(error.detail, error.code))
+        else:
+            super().refused(error)
+
+    def _renew_after(self, document: JSON) -> None:
+        after = float(document["renewAfterMs"]) / 1000
+        self._next = self._engine.at(self._sent + after, self._renew)
+
+    def _renew(self) -> None:
+        lease = self._lease
+        if lease is None or (remaining := lease.remaining) <= 0:
+            return
+        self._sent = _clock.now()
+        request = Request("POST", f"/v1/locks/{lease.lease_id}/renew", {})
+        # Leaves time for another try.
+        until = self._sent + min(CALL_SECONDS, remaining / 2)
+        self._engine.request(request, _Renewal(self, lease), until)
+
+    def received(self, event: Event) -> None:
+        """An acquire has no stream."""
+
+    def renewed(self, lease: Lease, answer: Answer) -> None:
+        """A renewal was answered."""
+        document = answer.document
+        if answer.status == 200:
+            lease.prolong(self._deadline(document))
+            if "releaseRequested" in document:
+                lease.ask_for_release(document["releaseRequested"])
+            self._renew_after(document)
+            return
+        error = of_document(answer.status, document)
+        if isinstance(error, LockLost):
+            lease.lose(error.code, error.detail)
+        else:
+            self.not_renewed(lease, str(error))
+
+    def not_renewed(self, lease: Lease, why: str) -> None:
+        """The last validity still counts."""
+        lease.doubt(why)
+        pause = min(1.0, max(0.05, lease.remaining / 4))
+        self._next = self._engine.at(_clock.now() + pause, self._renew)
+
+    def drop(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        if self._lease is not None and self._lease.reason != "released":
+            self._delete(self._lease.lease_id)
+
+    def _delete(self, lease_id: str) -> None:
+        # Without an answer the sidecar frees it all the same, only later.
+        call(self._engine, Request("DELETE", f"/v1/locks/{lease_id}"))
+
+
+class _Renewal:
+    def __init__(self, of: ByRenewal, lease: Lease) -> None:
+        self._of, self._lease = of, lease
+
+    def answered(self, answer: Answer) -> None:
+        self._of.renewed(self._lease, answer)
+
+    def received(self, _event: Event) -> None:
+        """A renewal has no stream."""
+
+    def broke(self, why: str) -> None:
+        self._of.not_renewed(self._lease, why)
