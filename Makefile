@@ -12,8 +12,7 @@ export PROPTEST_RNG_SEED := $(or $(PROPTEST_RNG_SEED),8)
 
 # The node tests need root. Without root, `no-node` prints that they were skipped.
 NODE := $(if $(filter 0,$(shell id -u)),node-e2e,no-node)
-# The node's image takes minutes to build. The fault run needs little CPU, so both run at the same time.
-IMAGE := $(if $(filter node-e2e,$(NODE)),image)
+NODE_BUILDS := $(if $(filter node-e2e,$(NODE)),image controlplane-node)
 
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
@@ -28,14 +27,27 @@ help: ## This list
 check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and integration tests, 40 simulated worlds
 
 .PHONY: test
-test: check clients policies api-schema chart alerts fault-short e2e ## Required for each change: check, clients, the policies, API schema, chart, alerts, one minute of faults, e2e
+test: check clients policies api-schema chart alerts e2e ## Required for each change: check, clients, the policies, API schema, chart, alerts, e2e
+
+# Two rows of targets: the first one waits most of the time, and leaves a core to the second one. What measures or fills
+# the whole machine runs after them.
+WAITING := fault elections floor comparison
+COMPUTING := bugs sim model controlplane-floor $(NODE_BUILDS)
 
 .PHONY: prove
-prove: bugs long-proofs floor crowd elections comparison $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, model, oldest Kubernetes, crowd, elections, client-go, node
+prove: two-rows crowd $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, model, oldest Kubernetes, crowd, elections, client-go, node
 
-.PHONY: long-proofs
-long-proofs: # On two cores, the fault run leaves one of them idle.
-	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault sim model $(IMAGE)
+.PHONY: two-rows
+two-rows: controlplane porcupine
+	$(MAKE) --no-print-directory --output-sync=target --jobs 2 waiting computing
+
+.PHONY: waiting
+waiting:
+	for target in $(WAITING); do $(MAKE) --no-print-directory $$target; done
+
+.PHONY: computing
+computing:
+	for target in $(COMPUTING); do $(MAKE) --no-print-directory $$target; done
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
@@ -144,7 +156,7 @@ fault: need-cargo need-git controlplane porcupine ## Ten minutes of faults on a 
 	scripts/ran.sh cargo test --locked --test fault run:: -- --ignored --nocapture
 
 .PHONY: fault-short
-fault-short: need-cargo controlplane porcupine # One minute of faults
+fault-short: need-cargo controlplane porcupine ## One minute of faults
 	scripts/need.sh fault
 	FAULT_MINUTES=1 scripts/ran.sh cargo test --locked --test fault run:: -- --ignored --nocapture
 
