@@ -1,13 +1,14 @@
 //! The conformance suite of the clients: what clients/README.md promises, for each language and each
 //! way to hold a lock, against `leasehold dev`. `make clients` installs what it needs, and runs it.
 //!
-//! A client's driver does what a scenario says. Each control removes the deadline from a client, and
-//! the suite must notice.
+//! A client's driver does what a scenario says. Controls remove the deadline from each client, and
+//! count it from the answer; the suite must notice.
 
 mod app;
+mod python;
 mod scenarios;
+mod slow_way;
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,62 +20,23 @@ use app::{Kind, PATIENCE};
 
 use crate::dev::Dev;
 
-fn clients() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
-}
-
-/// Returns the Python interpreter that has the package.
-fn interpreter() -> OsString {
-    let python = std::env::var_os("LEASEHOLD_CLIENTS_PYTHON");
-    python.expect("LEASEHOLD_CLIENTS_PYTHON; run `make clients`")
-}
-
-/// Returns a command that runs the Python driver, with the package that `make clients` installed.
-fn python(style: &str) -> Command {
-    let mut command = Command::new(interpreter());
-    command
-        .arg(clients().join("python/conformance/driver.py"))
-        .arg(style);
-    command
-}
-
-fn python_threads() -> Command {
-    python("threads")
-}
-
-fn python_asyncio() -> Command {
-    python("asyncio")
-}
-
 /// The seconds of silence after which a lease that is renewed ends.
 const TTL: u64 = 3;
 
-macro_rules! each_scenario_for {
-    ($($name:ident: $command:expr, $ttl:expr, [$($scenario:ident),* $(,)?];)*) => {
-        $(mod $name {
-            use super::*;
-            $(
-                #[tokio::test]
-                #[ignore = "needs the clients' languages: make clients"]
-                async fn $scenario() {
-                    scenarios::$scenario(Kind { command: $command, ttl: $ttl, patience: PATIENCE }).await;
-                }
-            )*
-        })*
-    };
-}
-
+/// The scenarios as tests of one kind: a driver's command, and the TTL, if it holds by renewals. The
+/// list has what not every language can do.
 macro_rules! conformance {
-    ($($name:ident: $command:expr, $ttl:expr;)*) => {
-        each_scenario_for! {
-            $($name: $command, $ttl, [
+    ($name:ident: $command:expr, $ttl:expr, [$($more:ident),*]) => {
+        $crate::clients::conformance! {
+            as tests of $name: $command, $ttl, [
+                $($more,)*
                 app_that_is_killed_frees_its_lock,
                 app_that_slept_past_its_deadline_is_fenced_off,
                 busy_app_keeps_its_lease,
                 candidate_leads_after_the_leader,
-                copy_of_a_process_holds_nothing,
                 ended_grant_is_noticed_without_a_question,
                 environments_proxy_is_not_used,
+                late_answer_promises_no_more,
                 lease_outlives_its_first_validity,
                 lease_without_its_sidecar_ends_at_the_deadline,
                 leader_without_its_sidecar_stops_at_the_deadline,
@@ -83,94 +45,107 @@ macro_rules! conformance {
                 refused_request_says_what_to_correct,
                 released_lock_is_free_and_tokens_rise,
                 release_without_an_answer_ends,
-                unix_socket_serves_as_well,
+                started_program_keeps_nothing_open,
                 wait_that_is_over_names_the_holder,
                 waiter_gets_the_lock_after_release,
                 waiter_outlives_a_restart_of_the_sidecar,
-            ];)*
+            ]
+        }
+    };
+    (as tests of $name:ident: $command:expr, $ttl:expr, [$($scenario:ident),* $(,)?]) => {
+        mod $name {
+            use super::*;
+            $(
+                #[tokio::test]
+                #[ignore = "needs the clients' languages: make clients"]
+                async fn $scenario() {
+                    let patience = $crate::clients::app::PATIENCE;
+                    let kind = $crate::clients::app::Kind { command: $command, ttl: $ttl, patience };
+                    $crate::clients::scenarios::$scenario(kind).await;
+                }
+            )*
         }
     };
 }
+use conformance;
 
-conformance! {
-    python_threads_by_connection: python_threads, None;
-    python_threads_by_renewal: python_threads, Some(TTL);
-    python_asyncio_by_connection: python_asyncio, None;
-    python_asyncio_by_renewal: python_asyncio, Some(TTL);
+/// Returns the directory of a language's client.
+fn source(language: &str) -> PathBuf {
+    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
+    clients.join(language)
 }
 
-#[test]
-#[ignore = "needs the clients' languages: make clients"]
-fn python_examples_run() {
+/// Returns what `make clients` has built for a language.
+fn built(language: &str) -> PathBuf {
+    let built =
+        std::env::var_os("LEASEHOLD_CLIENTS").expect("LEASEHOLD_CLIENTS; run `make clients`");
+    Path::new(&built).join(language)
+}
+
+/// Runs every example of a language; each prints some words.
+fn examples_run(directory: &Path, expected: &[(&str, &str)], command: impl Fn(&Path) -> Command) {
     let data = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let dev = runtime.block_on(Dev::start(data.path(), &[]));
-    let expected = [
-        ("block.py", "charges c with {'X-Fencing-Token': "),
-        ("task.py", "charges c with {'X-Fencing-Token': "),
-        ("leader.py", "does the second piece with "),
-        ("decorated.py", "reports"),
-    ];
-    let directory = clients().join("python/examples");
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), expected.len());
+    assert_eq!(fs::read_dir(directory).unwrap().count(), expected.len());
     for (name, words) in expected {
-        let mut command = Command::new(interpreter());
-        let output = command
-            .arg(directory.join(name))
-            .env("LEASEHOLD_URL", dev.url())
-            .output()
-            .unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
+        let mut command = command(&directory.join(name));
+        let output = command.env("LEASEHOLD_URL", dev.url()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.success() && said.contains(words),
-            "{name}: {said}"
+            "{name}: {said}{complaint}"
         );
     }
 }
 
-/// Returns a copy of the Python package that believes in each lease for ever.
-fn python_without_deadline() -> tempfile::TempDir {
+/// Returns a copy of a client in which some code is replaced by other code, wherever it occurs.
+fn changed_copy(of: &Path, (code, instead, times): (&str, &str, usize)) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
-    let package = copy.path().join("leasehold");
-    fs::create_dir(&package).unwrap();
-    for file in fs::read_dir(clients().join("python/src/leasehold")).unwrap() {
+    let mut found = 0;
+    for file in fs::read_dir(of).unwrap() {
         let file = file.unwrap();
-        if !file.file_type().unwrap().is_file() {
-            continue;
+        if file.file_type().unwrap().is_file() {
+            let text = fs::read_to_string(file.path()).unwrap();
+            found += text.matches(code).count();
+            fs::write(
+                copy.path().join(file.file_name()),
+                text.replace(code, instead),
+            )
+            .unwrap();
         }
-        let mut text = fs::read_to_string(file.path()).unwrap();
-        if file.file_name() == "_lease.py" {
-            let lines = text.matches("self._deadline = deadline").count();
-            assert_eq!(lines, 2, "the control does not fit the code");
-            text = text.replace("self._deadline = deadline", "self._deadline = 1e9");
-        }
-        fs::write(package.join(file.file_name()), text).unwrap();
     }
+    assert_eq!(found, times, "the control does not fit the code: {code}");
     copy
 }
 
-#[tokio::test]
-#[ignore = "needs the clients' languages: make clients"]
-async fn python_without_its_deadline_fails() {
-    for style in ["threads", "asyncio"] {
-        for ttl in [None, Some(TTL)] {
-            let copy = python_without_deadline();
-            let source = copy.path().to_owned();
-            let kind = Kind {
-                command: move || {
-                    let mut command = python(style);
-                    command.env("PYTHONPATH", &source);
-                    command
-                },
-                ttl,
-                patience: Duration::from_secs(8),
-            };
-            let scenario = scenarios::lease_without_its_sidecar_ends_at_the_deadline(kind);
-            let run = async { tokio::task::spawn_local(scenario).await };
-            let failure = LocalSet::new().run_until(run).await;
-            let failure = failure.expect_err("a failure").into_panic();
-            let said = failure.downcast_ref::<String>().expect("a message");
-            assert!(said.contains("no loss"), "{style}, {ttl:?}: {said}");
-        }
-    }
+/// Runs the two scenarios that notice a wrong deadline with a client that has one: it believes for
+/// ever, or counts from the answer.
+async fn wrong_deadline_is_noticed<C>(forever: C, from_answer: C, ttl: Option<u64>)
+where
+    C: Fn() -> Command + 'static,
+{
+    let patience = Duration::from_secs(8);
+    let kind = Kind {
+        command: forever,
+        ttl,
+        patience,
+    };
+    let scenario = scenarios::lease_without_its_sidecar_ends_at_the_deadline(kind);
+    fails(scenario, "no loss").await;
+    let kind = Kind {
+        command: from_answer,
+        ttl,
+        patience: PATIENCE,
+    };
+    fails(scenarios::late_answer_promises_no_more(kind), "too much").await;
+}
+
+async fn fails(scenario: impl Future<Output = ()> + 'static, words: &str) {
+    let run = async { tokio::task::spawn_local(scenario).await };
+    let failure = LocalSet::new().run_until(run).await;
+    let failure = failure.expect_err("a failure").into_panic();
+    let said = failure.downcast_ref::<String>().expect("a message");
+    assert!(said.contains(words), "{said}");
 }

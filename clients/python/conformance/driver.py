@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -91,6 +92,12 @@ def elect(call: Call) -> None:
         answer(call)
 
 
+def start(call: Call) -> None:
+    """Starts a program that outlives the driver."""
+    program = subprocess.Popen(["sleep", "120"], stdout=subprocess.DEVNULL, close_fds=False)
+    answer(call, pid=program.pid)
+
+
 def fork(lease: Lease, call: Call) -> None:
     """The child says what it thinks of the parent's lease, acquires a lock of its own, and lives
     until it is killed."""
@@ -152,6 +159,8 @@ class Threads:
                 case "busy":
                     time.sleep(call["seconds"])
                     answer(call)
+                case "start":
+                    start(call)
                 case _:
                     self.blocks[call["lease"]].put(call)
 
@@ -194,6 +203,8 @@ class Asyncio:
                 case "busy":
                     time.sleep(call["seconds"])  # The loop is blocked on purpose.
                     answer(call)
+                case "start":
+                    start(call)
                 case _:
                     self.blocks[call["lease"]].put_nowait(call)
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::app::{App, Kind};
+use super::slow_way::SlowWay;
 use crate::dev::{Dev, eventually};
 
 /// Returns a sidecar whose faults can be requested.
@@ -203,7 +204,7 @@ pub(super) async fn copy_of_a_process_holds_nothing<C: Fn() -> Command>(kind: Ki
     app.lock("report").await;
     let fork = json!({"call": "fork", "lease": "report", "resource": "other"});
     let copy = app.call(fork).await;
-    let pid = copy["pid"].as_u64().expect("a process").to_string();
+    let process = Started(copy["pid"].as_u64().expect("a process"));
     assert_eq!(copy["said"], "forked", "{copy}");
     assert!(copy["token"].is_u64(), "it acquires locks of its own");
     passes(app.holds("report").await).await;
@@ -211,14 +212,46 @@ pub(super) async fn copy_of_a_process_holds_nothing<C: Fn() -> Command>(kind: Ki
     app.signal("KILL");
     dev.acquire_in_time("report").await;
     assert_eq!(dev.try_acquire("other").await.0, 409);
-    assert!(
-        Command::new("kill")
-            .args(["-9", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    drop(process);
     dev.acquire_in_time("other").await;
+}
+
+/// A program that the app starts has its open files, unless they are closed on exec.
+pub(super) async fn started_program_keeps_nothing_open<C: Fn() -> Command>(kind: Kind<C>) {
+    let (_data, dev) = sidecar().await;
+    let mut app = kind.start(dev.url()).await;
+    app.lock("report").await;
+    let started = app.call(json!({"call": "start"})).await;
+    let program = Started(started["pid"].as_u64().expect("a process"));
+    app.signal("KILL");
+    dev.acquire_in_time("report").await;
+    drop(program);
+}
+
+/// A process that is not ours to wait for. Dropping it kills it.
+struct Started(u64);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let pid = self.0.to_string();
+        let killed = Command::new("kill").args(["-9", &pid]).status();
+        assert!(killed.unwrap().success(), "it has ended before");
+    }
+}
+
+/// The validity counts from when the app sent its request, and not from when it got the answer.
+pub(super) async fn late_answer_promises_no_more<C: Fn() -> Command>(mut kind: Kind<C>) {
+    let data = tempfile::tempdir().unwrap();
+    let dev = Dev::start(data.path(), &["--session-ttl", "30"]).await;
+    kind.ttl = kind.ttl.map(|_| 30);
+    let way = SlowWay::to(dev.url(), Duration::from_secs(5)).await;
+    let mut app = kind.start(way.url()).await;
+    app.lock("report").await;
+    let promised = app.holds("report").await;
+    assert!(
+        promised <= Duration::from_secs(25),
+        "too much: {promised:?}"
+    );
 }
 
 pub(super) async fn environments_proxy_is_not_used<C: Fn() -> Command>(kind: Kind<C>) {
@@ -256,9 +289,9 @@ pub(super) async fn outage_of_the_store_is_waited_for<C: Fn() -> Command>(kind: 
     let refused = app.refused_lock("report", 0).await;
     assert_eq!(refused["error"], "unavailable", "{refused}");
     assert_eq!(refused["code"], "store_unavailable");
-    let waiting = app.send_lock("report", None);
-    fault(&dev, "heal", Value::Null).await;
-    assert!(app.answer(waiting).await["token"].is_u64());
+    // Longer than the sidecar itself tries a write.
+    fault(&dev, "store-unavailable", json!({"seconds": 7})).await;
+    app.lock("report").await;
 }
 
 /// One holder releases while nothing answers, and must not wait for ever.
