@@ -5,6 +5,7 @@
 //! count it from the answer; the suite must notice.
 
 mod app;
+mod go;
 mod python;
 mod scenarios;
 mod slow_way;
@@ -40,7 +41,7 @@ macro_rules! conformance {
                 lease_outlives_its_first_validity,
                 lease_without_its_sidecar_ends_at_the_deadline,
                 leader_without_its_sidecar_stops_at_the_deadline,
-                many_leases_cost_one_thread,
+                many_leases_share_a_few_threads,
                 outage_of_the_store_is_waited_for,
                 refused_request_says_what_to_correct,
                 released_lock_is_free_and_tokens_rise,

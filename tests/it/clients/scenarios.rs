@@ -321,7 +321,7 @@ pub(super) async fn waiter_outlives_a_restart_of_the_sidecar<C: Fn() -> Command>
     assert_eq!(dev.try_acquire("report").await.0, 409);
 }
 
-pub(super) async fn many_leases_cost_one_thread<C: Fn() -> Command>(kind: Kind<C>) {
+pub(super) async fn many_leases_share_a_few_threads<C: Fn() -> Command>(kind: Kind<C>) {
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &["--session-ttl", "15"]).await;
     let mut app = kind.start(dev.url()).await;
@@ -333,7 +333,8 @@ pub(super) async fn many_leases_cost_one_thread<C: Fn() -> Command>(kind: Kind<C
     // Each lock is a write that is synced.
     assert_eq!(app.long_call(many).await["held"], count);
     let after = app.threads();
-    assert!(after <= before, "{before} threads became {after}");
+    // A runtime may start a thread for each processor, but not for each lease.
+    assert!(after < before + 16, "{before} threads became {after}");
     passes(Duration::from_secs(16)).await;
     let held = app.call(json!({"call": "check-many"})).await;
     assert_eq!(held["held"], count, "after the first validity");

@@ -1,0 +1,167 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/url"
+	"time"
+)
+
+const (
+	// outageLimit is how long a sidecar may be away, or unable to answer, before the caller gets the
+	// error. A restart takes a few seconds.
+	outageLimit = 30 * time.Second
+	// silenceLimit is how long a stream may be without an event while its caller waits. The sidecar sends
+	// one at least every 40 s.
+	silenceLimit = 90 * time.Second
+)
+
+// wanted is what to acquire, and how.
+type wanted struct {
+	resource string
+	// wait is nil for a wait without a limit.
+	wait *time.Duration
+	// ttl is nil for a lock that is held by a connection.
+	ttl      *time.Duration
+	ownerID  string
+	metadata map[string]string
+	// isLead: resource is the name of an election.
+	isLead    bool
+	preferred bool
+}
+
+// holdPath is the call that holds it by a connection.
+func (w *wanted) holdPath() string {
+	if w.isLead {
+		return "/v1/elections/" + url.PathEscape(w.resource) + "/candidacy"
+	}
+	return "/v1/locks/hold"
+}
+
+// body is what both ways of holding send.
+func (w *wanted) body() map[string]any {
+	made := map[string]any{}
+	if !w.isLead {
+		made["resource"] = w.resource
+	} else if w.preferred {
+		made["preferred"] = true
+	}
+	if w.ownerID != "" {
+		made["ownerId"] = w.ownerID
+	}
+	if w.metadata != nil {
+		made["metadata"] = w.metadata
+	}
+	return made
+}
+
+// acquisition is one acquisition, with all its attempts.
+type acquisition struct {
+	client *Client
+	wanted *wanted
+	// until is when the wait ends, if it has a limit.
+	until time.Duration
+	// outageSince is when the first of the attempts failed that have failed in a row, or 0.
+	outageSince time.Duration
+	pauses      pauses
+}
+
+// acquire tries until there is a lease, the wait is over, or an error is not worth another attempt.
+func (c *Client) acquire(ctx context.Context, wanted *wanted) (*Lease, error) {
+	a := &acquisition{client: c, wanted: wanted}
+	if wanted.wait != nil {
+		a.until = now() + max(0, *wanted.wait)
+	}
+	if wanted.ttl == nil || wanted.isLead {
+		return a.try(ctx, a.hold)
+	}
+	renewal := newRenewal(a)
+	lease, err := a.try(ctx, renewal.acquire)
+	if err != nil && renewal.isUnanswered {
+		go renewal.abandon()
+	}
+	return lease, err
+}
+
+func (a *acquisition) try(ctx context.Context, attempt func(context.Context) (*Lease, error)) (*Lease, error) {
+	for {
+		lease, err := attempt(ctx)
+		if err == nil {
+			return lease, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if !a.isWorthAnother(err) {
+			return nil, err
+		}
+		a.client.log.WarnContext(ctx, "lock not acquired", "resource", a.wanted.resource, "error", err)
+		a.client.hooks.retried(ctx, a.wanted.resource, err)
+		if !a.pauses.sleep(ctx) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (a *acquisition) isWorthAnother(err error) bool {
+	var of *Error
+	if !errors.As(err, &of) || !of.mayPass() || a.isOver() {
+		return false
+	}
+	if a.outageSince == 0 {
+		a.outageSince = now()
+	}
+	return now()-a.outageSince < outageLimit
+}
+
+// alive ends an outage: the sidecar gave a sign of life.
+func (a *acquisition) alive() {
+	a.outageSince = 0
+	a.pauses = 0
+}
+
+func (a *acquisition) isOver() bool {
+	return a.wanted.wait != nil && now() >= a.until
+}
+
+// left is the rest of the wait in seconds, rounded up, and whether the wait has a limit.
+func (a *acquisition) left() (seconds int64, hasLimit bool) {
+	if a.wanted.wait == nil {
+		return 0, false
+	}
+	return roundUp(max(0, a.until-now())), true
+}
+
+func roundUp(left time.Duration) int64 {
+	return int64((left + time.Second - 1) / time.Second)
+}
+
+// granted makes a lease of a grant, unless it is over already.
+func (a *acquisition) granted(granted *grant, sent time.Duration, stop func()) (*Lease, error) {
+	if granted.LeaseID == "" || granted.FencingToken <= 0 || granted.ValidForMs == nil {
+		return nil, a.client.sidecar.stranger()
+	}
+	deadline := granted.deadline(sent)
+	if deadline <= now() {
+		return nil, noAnswer("the answer came too late: the lease is over")
+	}
+	return newLease(a.client, *granted, deadline, stop), nil
+}
+
+// pauses counts attempts; the pauses between them grow, and are random.
+type pauses int
+
+// sleep pauses. It returns false if ctx ends before.
+func (p *pauses) sleep(ctx context.Context) bool {
+	pause := min(2*time.Second, 100*time.Millisecond<<min(*p, 5))
+	*p++
+	timer := time.NewTimer(pause/2 + rand.N(pause/2))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

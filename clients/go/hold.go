@@ -1,0 +1,105 @@
+package leasehold
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+var errSilent = errors.New("it was silent for too long")
+
+// hold acquires by `POST /v1/locks/hold`, or by a candidacy: the lock is held as long as the connection
+// is open.
+func (a *acquisition) hold(ctx context.Context) (*Lease, error) {
+	// The stream outlives the caller's wait, and ends with the lease.
+	held, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	waits := context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })
+	sent := now()
+	body := a.wanted.body()
+	if left, hasLimit := a.left(); hasLimit {
+		body["waitSeconds"] = left
+	}
+	watch := time.AfterFunc(a.silence(), func() { stop(errSilent) })
+	defer watch.Stop()
+	events, err := a.client.sidecar.stream(held, a.wanted.holdPath(), body)
+	if err != nil {
+		waits()
+		stop(nil)
+		return nil, err
+	}
+	lease, err := a.wait(events, sent, watch, func() { stop(nil) })
+	isWaitedFor := waits()
+	if err != nil {
+		stop(nil)
+		events.close()
+		return nil, err
+	}
+	go follow(events, lease, sent)
+	if !isWaitedFor {
+		go lease.Release(held)
+		return nil, context.Cause(ctx)
+	}
+	return lease, nil
+}
+
+// silence is how long the next event may take.
+func (a *acquisition) silence() time.Duration {
+	left, hasLimit := a.left()
+	if !hasLimit {
+		return silenceLimit
+	}
+	return min(silenceLimit, time.Duration(left)*time.Second+callTimeout)
+}
+
+// wait reads events until the lock is acquired.
+func (a *acquisition) wait(events *events, sent time.Duration, watch *time.Timer, stop func()) (*Lease, error) {
+	for {
+		event, err := events.next()
+		if err != nil {
+			return nil, err
+		}
+		switch event.name {
+		case "acquired":
+			var granted grant
+			if json.Unmarshal(event.data, &granted) != nil {
+				return nil, a.client.sidecar.stranger()
+			}
+			return a.granted(&granted, sent, stop)
+		case "error":
+			return nil, problemOf(0, event.data)
+		case "waiting":
+			a.alive()
+			watch.Reset(a.silence())
+		}
+	}
+}
+
+// follow reads the events of a lease until its stream ends.
+func follow(events *events, lease *Lease, sent time.Duration) {
+	defer events.close()
+	for {
+		event, err := events.next()
+		if err != nil {
+			// The sidecar is gone, and keeps its promise until the deadline.
+			lease.doubts(err)
+			return
+		}
+		if event.name == "lost" {
+			said := problemOf(0, event.data)
+			var lost struct{ Reason string }
+			_ = json.Unmarshal(event.data, &lost)
+			lease.lose(lost.Reason, said.Detail)
+			return
+		}
+		var said grant
+		if json.Unmarshal(event.data, &said) == nil && said.ValidForMs != nil {
+			lease.prolong(said.deadline(sent))
+		}
+		if event.name == "release-requested" {
+			var request ReleaseRequest
+			_ = json.Unmarshal(event.data, &request)
+			lease.askForRelease(&request)
+		}
+	}
+}

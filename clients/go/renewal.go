@@ -1,0 +1,144 @@
+package leasehold
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// longestPoll is the sidecar's own bound for a long poll.
+const longestPoll = 240 * time.Second
+
+// renewal acquires by `POST /v1/locks/acquire`, then renews in time. No connection stays open, and the
+// lease survives a restart of the sidecar alone.
+type renewal struct {
+	*acquisition
+	// requestID is that of the current long poll, so that an answer that got lost takes no second lock.
+	requestID string
+	// isUnanswered: the sidecar may have granted what the last request asked for.
+	isUnanswered bool
+}
+
+func newRenewal(of *acquisition) *renewal {
+	return &renewal{acquisition: of, requestID: rand.Text()}
+}
+
+// acquire sends one long poll after another, until there is a lease or an error.
+func (r *renewal) acquire(ctx context.Context) (*Lease, error) {
+	for {
+		lease, err := r.poll(ctx)
+		var of *Error
+		switch {
+		case err == nil:
+			return lease, nil
+		case !errors.As(err, &of):
+			return nil, err
+		case of.Kind == ErrHeld && !r.isOver():
+			// One long poll is over, and not the wait.
+			r.alive()
+			r.requestID = rand.Text()
+		case of.Kind == ErrLost:
+			// An earlier answer did not arrive, and its lease has ended.
+			r.requestID = rand.Text()
+			return nil, &Error{Kind: ErrUnavailable, Code: of.Code, Detail: of.Detail}
+		default:
+			return nil, err
+		}
+	}
+}
+
+func (r *renewal) poll(ctx context.Context) (*Lease, error) {
+	poll := roundUp(longestPoll)
+	if left, hasLimit := r.left(); hasLimit {
+		poll = min(poll, left)
+	}
+	limited, cancel := context.WithTimeout(ctx, time.Duration(poll)*time.Second+callTimeout)
+	defer cancel()
+	sent := now()
+	granted, err := r.send(limited, poll)
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	lease, err := r.granted(granted, sent, func() { close(ended) })
+	if err != nil {
+		r.requestID = rand.Text()
+		go r.client.drop(granted.LeaseID)
+		return nil, err
+	}
+	go keep(lease, ended, sent+milliseconds(granted.RenewAfterMs))
+	return lease, nil
+}
+
+func (r *renewal) send(ctx context.Context, waitSeconds int64) (*grant, error) {
+	body := r.wanted.body()
+	body["ttlSeconds"] = roundUp(*r.wanted.ttl)
+	body["waitSeconds"] = waitSeconds
+	body["requestId"] = r.requestID
+	var granted grant
+	err := r.client.sidecar.call(ctx, http.MethodPost, "/v1/locks/acquire", body, &granted)
+	var of *Error
+	r.isUnanswered = errors.As(err, &of) && of.Code == unanswered
+	return &granted, err
+}
+
+// abandon releases what the last request may have acquired: a repetition gets the same lease.
+func (r *renewal) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	var pauses pauses
+	for {
+		granted, err := r.send(ctx, 0)
+		if err == nil {
+			r.client.drop(granted.LeaseID)
+			return
+		}
+		var of *Error
+		if !errors.As(err, &of) || !of.mayPass() || !pauses.sleep(ctx) {
+			return
+		}
+	}
+}
+
+// keep renews a lease until it has ended.
+func keep(lease *Lease, ended <-chan struct{}, next time.Duration) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(next - now()):
+		}
+		remaining := lease.Remaining()
+		if remaining == 0 {
+			return
+		}
+		sent := now()
+		renewed, err := renew(lease, min(callTimeout, remaining/2))
+		switch {
+		case err == nil && renewed.ValidForMs != nil:
+			lease.prolong(renewed.deadline(sent))
+			if renewed.ReleaseRequested != nil {
+				lease.askForRelease(renewed.ReleaseRequested)
+			}
+			next = sent + milliseconds(renewed.RenewAfterMs)
+		case lease.lostBy(err):
+			return
+		default:
+			// The last validity still counts.
+			lease.doubts(fmt.Errorf("renewal: %w", err))
+			next = now() + min(time.Second, max(50*time.Millisecond, lease.Remaining()/4))
+		}
+	}
+}
+
+// renew sends a renewal. Its time limit leaves time for another one.
+func renew(lease *Lease, limit time.Duration) (*grant, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var renewed grant
+	err := lease.client.sidecar.call(ctx, http.MethodPost, lease.path()+"/renew", struct{}{}, &renewed)
+	return &renewed, err
+}

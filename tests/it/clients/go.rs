@@ -1,0 +1,62 @@
+use std::path::Path;
+use std::process::Command;
+
+use super::{
+    TTL, built, changed_copy, conformance, examples_run, source, wrong_deadline_is_noticed,
+};
+
+fn driver() -> Command {
+    Command::new(built("go").join("driver"))
+}
+
+conformance!(by_connection: driver, None, [unix_socket_serves_as_well]);
+conformance!(by_renewal: driver, Some(TTL), [unix_socket_serves_as_well]);
+
+#[test]
+#[ignore = "needs the clients' languages: make clients"]
+fn examples() {
+    let expected = [
+        ("block", "charges c with map[X-Fencing-Token:["),
+        ("task", "reports with token "),
+        ("leader", "does the second piece with token "),
+    ];
+    examples_run(&source("go").join("examples"), &expected, |directory| {
+        let name = directory.file_name().unwrap();
+        Command::new(built("go").join("examples").join(name))
+    });
+}
+
+#[tokio::test]
+#[ignore = "needs the clients' languages: make clients"]
+async fn wrong_deadline() {
+    let forever = ("now() >= l.deadline", "l.deadline < 0", 1);
+    let from_answer = (
+        "return sent + milliseconds",
+        "return now() + milliseconds",
+        1,
+    );
+    let drivers = [forever, from_answer].map(driver_with);
+    for ttl in [None, Some(TTL)] {
+        let [forever, from_answer] = drivers.each_ref().map(|copy| {
+            let driver = copy.path().join("driver");
+            move || Command::new(&driver)
+        });
+        wrong_deadline_is_noticed(forever, from_answer, ttl).await;
+    }
+}
+
+/// Builds a driver whose module has other code.
+fn driver_with(change: (&str, &str, usize)) -> tempfile::TempDir {
+    let copy = changed_copy(&source("go"), change);
+    let conformance = copy.path().join("conformance");
+    std::fs::create_dir(&conformance).unwrap();
+    let driver = Path::new("conformance/main.go");
+    std::fs::copy(source("go").join(driver), copy.path().join(driver)).unwrap();
+    let built = Command::new("go")
+        .args(["build", "-o", "driver", "./conformance"])
+        .current_dir(copy.path())
+        .env("GOWORK", "off")
+        .status();
+    assert!(built.unwrap().success());
+    copy
+}
