@@ -96,7 +96,9 @@ func (a *acquisition) try(ctx context.Context, attempt func(context.Context) (*L
 		if !a.isWorthAnother(err) {
 			return nil, err
 		}
-		a.client.log.WarnContext(ctx, "lock not acquired", "resource", a.wanted.resource, "error", err)
+		if a.pauses == 0 {
+			a.client.log.WarnContext(ctx, "lock not acquired yet", "resource", a.wanted.resource, "error", err)
+		}
 		a.client.hooks.retried(ctx, a.wanted.resource, err)
 		if !a.pauses.sleep(ctx) {
 			return nil, context.Cause(ctx)
