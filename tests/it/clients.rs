@@ -8,7 +8,7 @@ mod app;
 mod go;
 mod python;
 mod scenarios;
-mod slow_way;
+mod way;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ macro_rules! conformance {
         $crate::clients::conformance! {
             as tests of $name: $command, $ttl, [
                 $($more,)*
+                answer_that_got_lost_takes_no_second_lock,
                 app_that_is_killed_frees_its_lock,
                 app_that_slept_past_its_deadline_is_fenced_off,
                 busy_app_keeps_its_lease,

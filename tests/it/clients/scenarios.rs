@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::app::{App, Kind};
-use super::slow_way::SlowWay;
+use super::way::Way;
 use crate::dev::{Dev, eventually};
 
 /// Returns a sidecar whose faults can be requested.
@@ -244,7 +244,7 @@ pub(super) async fn late_answer_promises_no_more<C: Fn() -> Command>(mut kind: K
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &["--session-ttl", "30"]).await;
     kind.ttl = kind.ttl.map(|_| 30);
-    let way = SlowWay::to(dev.url(), Duration::from_secs(5)).await;
+    let way = Way::slow(dev.url(), Duration::from_secs(5)).await;
     let mut app = kind.start(way.url()).await;
     app.lock("report").await;
     let promised = app.holds("report").await;
@@ -252,6 +252,17 @@ pub(super) async fn late_answer_promises_no_more<C: Fn() -> Command>(mut kind: K
         promised <= Duration::from_secs(25),
         "too much: {promised:?}"
     );
+}
+
+/// The lock was acquired, and the app does not know it.
+pub(super) async fn answer_that_got_lost_takes_no_second_lock<C: Fn() -> Command>(kind: Kind<C>) {
+    let (_data, dev) = sidecar().await;
+    let way = Way::losing_an_answer(dev.url()).await;
+    let mut app = kind.start(way.url()).await;
+    app.lock("report").await;
+    assert_eq!(dev.try_acquire("report").await.0, 409);
+    app.ask("report", "release").await;
+    dev.acquire("report").await;
 }
 
 pub(super) async fn environments_proxy_is_not_used<C: Fn() -> Command>(kind: Kind<C>) {
