@@ -8,6 +8,7 @@ mod app;
 mod go;
 mod python;
 mod scenarios;
+mod typescript;
 mod way;
 
 use std::fs;

@@ -1,0 +1,168 @@
+/**
+ * Holding a lock by renewals: `POST /v1/locks/acquire`, then `renew` in time. No connection stays
+ * open, and the lease survives a restart of the sidecar alone.
+ */
+
+import { randomUUID } from "node:crypto";
+import { Acquisition, CALL_MS, grantOf, NO_SIDECAR } from "./acquisition.js";
+import { failureOf, noAnswer } from "./errors.js";
+import type { Answer, Handler } from "./exchange.js";
+import type { Holding } from "./holding.js";
+import type { Failure, Grant } from "./messages.js";
+
+/** The sidecar's own bound for a long poll. */
+const LONGEST_POLL = 240;
+const LONGEST_PAUSE_MS = 1000;
+const SHORTEST_PAUSE_MS = 50;
+
+export class ByRenewal extends Acquisition {
+  /** Makes a repetition safe: an answer that got lost takes no second lock. */
+  #requestId = randomUUID();
+
+  /** The lease is lost. The sidecar may still hold it. */
+  override drop(): void {
+    super.drop();
+    // Without an answer the sidecar frees it all the same, only later.
+    this.delete(() => {});
+  }
+
+  protected override attempt(): void {
+    const poll = Math.min(this.waitLeft() ?? LONGEST_POLL, LONGEST_POLL);
+    this.sent = this.context.clock.sent();
+    this.#acquire(poll, {
+      answered: (answer) => {
+        this.exchange = undefined;
+        this.answered(answer);
+      },
+      broke: (why) => {
+        this.exchange = undefined;
+        this.broke(why);
+      },
+    });
+  }
+
+  /** The answer may be under way, or lost: the same request returns its lease, to be released. */
+  protected override abandon(done: () => void): void {
+    if (this.exchange === undefined && !this.#mayBeGranted) {
+      done();
+      return;
+    }
+    this.exchange?.close();
+    this.#acquire(0, {
+      answered: ({ status, document }) => {
+        const grant = status === 200 ? grantOf(document) : undefined;
+        if (grant === undefined) {
+          done();
+        } else {
+          this.#free(grant, done);
+        }
+      },
+      broke: done,
+    });
+  }
+
+  protected override answered(answer: Answer): void {
+    this.#mayBeGranted = false;
+    if (answer.status !== 200) {
+      super.answered(answer);
+      return;
+    }
+    const grant = grantOf(answer.document);
+    if (grant === undefined) {
+      this.refused(NO_SIDECAR);
+    } else if (this.granted(grant)) {
+      this.#renewAt(this.sent + grant.renewAfterMs);
+    } else {
+      this.#free(grant, () => {});
+      this.#requestId = randomUUID();
+      this.refused(noAnswer("the answer came too late"));
+    }
+  }
+
+  protected override broke(why: string): void {
+    this.#mayBeGranted = true;
+    super.broke(why);
+  }
+
+  protected override refused(failure: Failure): void {
+    if (failure.kind === "held" && !this.isWaitOver()) {
+      // One long poll is over, not the wait.
+      this.endOutage();
+      this.#requestId = randomUUID();
+      this.attempt();
+    } else if (failure.kind === "lost") {
+      // An earlier answer did not arrive, and its lease has ended.
+      this.#requestId = randomUUID();
+      super.refused({ ...failure, kind: "unavailable" });
+    } else {
+      super.refused(failure);
+    }
+  }
+
+  /** A try had no answer. */
+  #mayBeGranted = false;
+
+  #acquire(waitSeconds: number, handler: Handler): void {
+    const body = {
+      ...this.wanted.body,
+      ttlSeconds: this.wanted.ttlSeconds,
+      waitSeconds,
+      requestId: this.#requestId,
+    };
+    const call = { method: "POST", path: "/v1/locks/acquire", body } as const;
+    const until = this.context.clock.now() + waitSeconds * 1000 + CALL_MS;
+    this.exchange = this.send(call, handler, until);
+  }
+
+  /** Releases what the caller never received. */
+  #free(grant: Grant, done: () => void): void {
+    const path = `/v1/locks/${encodeURIComponent(grant.leaseId)}`;
+    this.call({ method: "DELETE", path }, done);
+  }
+
+  #renewAt(time: number): void {
+    this.next = this.context.timers.at(time, () => this.#renew());
+  }
+
+  #renew(): void {
+    const { holding } = this;
+    const remaining = holding?.remaining ?? 0;
+    if (holding === undefined || remaining <= 0) {
+      return;
+    }
+    const call = { method: "POST", path: `${holding.path}/renew`, body: {} } as const;
+    const sent = this.context.clock.sent();
+    const handler: Handler = {
+      answered: (answer) => this.#renewed(holding, sent, answer),
+      broke: (why) => this.#notRenewed(holding, why),
+    };
+    // Leaves time for another try.
+    this.exchange = this.send(call, handler, sent + Math.min(CALL_MS, remaining / 2));
+  }
+
+  #renewed(holding: Holding, sent: number, { status, document }: Answer): void {
+    const { validForMs, renewAfterMs, releaseRequested } = document;
+    if (status === 200 && typeof validForMs === "number" && typeof renewAfterMs === "number") {
+      this.sent = sent;
+      holding.prolong(this.deadline(validForMs));
+      if (typeof releaseRequested === "object" && releaseRequested !== null) {
+        holding.askForRelease({ ...releaseRequested });
+      }
+      this.#renewAt(sent + renewAfterMs);
+      return;
+    }
+    const failure = failureOf(status, document);
+    if (failure.kind === "lost") {
+      holding.lose(failure.code, failure.detail);
+    } else {
+      this.#notRenewed(holding, failure.detail);
+    }
+  }
+
+  /** The last validity still counts. */
+  #notRenewed(holding: Holding, why: string): void {
+    holding.doubt(why);
+    const pause = Math.max(SHORTEST_PAUSE_MS, holding.remaining / 4);
+    this.#renewAt(this.context.clock.now() + Math.min(LONGEST_PAUSE_MS, pause));
+  }
+}

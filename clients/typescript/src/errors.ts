@@ -1,0 +1,95 @@
+/** What can go wrong. `code` is the code of the HTTP API, if the sidecar answered. */
+
+import type { Document, Failure } from "./messages.js";
+
+/** An error of Leasehold: what failed, and what to do. */
+export class LeaseholdError extends Error {
+  override name = "LeaseholdError";
+  /** What failed, and what to do. */
+  readonly detail: string;
+  /** Stable, and meant for programs: docs/http-api.md has a table. */
+  readonly code: string;
+  /** The whole problem document of the sidecar; empty if it did not answer. */
+  readonly document: Readonly<Record<string, unknown>>;
+
+  /** @internal */
+  constructor({ detail, code, document }: Omit<Failure, "kind">) {
+    super(`${detail} (${code})`);
+    this.detail = detail;
+    this.code = code;
+    this.document = document;
+  }
+}
+
+/** The holder of a lock, as other callers see it. Fields can be added. */
+export interface Holder {
+  readonly ownerId: string;
+  readonly pod?: string;
+  readonly fencingToken?: number;
+  /** RFC 3339. */
+  readonly heldSince?: string;
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly [field: string]: unknown;
+}
+
+/** Another caller has the lock, and `wait` is over. */
+export class LockHeld extends LeaseholdError {
+  override name = "LockHeld";
+
+  /** The holder, if it is known. */
+  get holder(): Holder | undefined {
+    const { holder } = this.document as { holder?: Holder | null };
+    return holder ?? undefined;
+  }
+}
+
+/**
+ * The lease is over: stop what the lock guards. Another holder may already have the lock. `code` is
+ * the reason.
+ */
+export class LockLost extends LeaseholdError {
+  override name = "LockLost";
+}
+
+/** The sidecar, or the API server behind it, did not answer in time. Nothing is held. */
+export class Unavailable extends LeaseholdError {
+  override name = "Unavailable";
+}
+
+/** The sidecar refused the request; `detail` says what to correct. */
+export class Refused extends LeaseholdError {
+  override name = "Refused";
+}
+
+const CLASSES = { held: LockHeld, lost: LockLost, unavailable: Unavailable, refused: Refused };
+
+/** Returns the error of a failure. */
+export function errorOf(failure: Failure): LeaseholdError {
+  return new CLASSES[failure.kind](failure);
+}
+
+/** Reasons of a status from 500 on that do not end without a person. */
+const BROKEN = new Set(["internal", "object_refused", "object_unreadable", "token_exhausted"]);
+
+/** Returns the failure that an answer describes. */
+export function failureOf(status: number, document: Document): Failure {
+  const text = (field: string): string | undefined => {
+    const value = document[field];
+    return typeof value === "string" ? value : undefined;
+  };
+  const code = text("code") ?? `http_${status}`;
+  const detail = text("detail") ?? `the answer has the status ${status}, and is not a sidecar's`;
+  const passes = status === 408 || status === 429 || (status >= 500 && !BROKEN.has(code));
+  if (code === "lock_held") {
+    return { kind: "held", detail, code, document };
+  }
+  if (code === "lease_lost" || code === "lease_unknown") {
+    return { kind: "lost", detail, code: text("reason") ?? code, document };
+  }
+  return { kind: passes ? "unavailable" : "refused", detail, code, document };
+}
+
+/** Returns the failure of a call that has no answer. */
+export function noAnswer(detail: string): Failure {
+  return { kind: "unavailable", detail, code: "no_answer", document: {} };
+}
