@@ -77,6 +77,7 @@ api-schema: need-cargo ## Compares the OpenAPI document with what the API accept
 clients: need-cargo ## The client libraries: their linters, and the conformance suite on `leasehold dev` (needs Python 3.10)
 	clients/go/check.sh "$(TARGET)/clients/go"
 	clients/python/check.sh "$(TARGET)/clients/python"
+	clients/rust/check.sh "$(TARGET)/clients/rust"
 	clients/typescript/check.sh "$(TARGET)/clients/typescript"
 	LEASEHOLD_CLIENTS="$(TARGET)/clients" \
 		scripts/ran.sh cargo test --locked --test it clients:: -- --ignored --test-threads 4

@@ -7,6 +7,7 @@
 mod app;
 mod go;
 mod python;
+mod rust;
 mod scenarios;
 mod typescript;
 mod way;

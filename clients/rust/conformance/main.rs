@@ -1,0 +1,214 @@
+//! Does what the conformance suite says (clients/README.md): calls are lines of JSON on the standard
+//! input, answers are lines on the standard output.
+//!
+//! `conformance URL`
+
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::io::{BufRead as _, Write as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_client::{Client, Election, Error, Lease, Lock};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+fn say(line: &Value) {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}").expect("the suite must read the answers");
+}
+
+fn answer(call: &Value, mut values: Value) {
+    values["id"] = call["id"].clone();
+    say(&values);
+}
+
+fn refuse(call: &Value, error: &Error) {
+    let kind = match error {
+        Error::Held { .. } => "held",
+        Error::Lost { .. } => "lost",
+        Error::Unavailable { .. } => "unavailable",
+        Error::Refused { .. } => "refused",
+        _ => "other",
+    };
+    let detail = error.to_string();
+    assert!(error.source().is_none(), "the message has everything");
+    answer(
+        call,
+        json!({"error": kind, "code": error.code(), "detail": detail}),
+    );
+}
+
+fn text<'a>(call: &'a Value, name: &str) -> &'a str {
+    call[name].as_str().unwrap_or_default()
+}
+
+fn lock(client: &Client, call: &Value, resource: &str) -> Lock {
+    let mut lock = client.lock(resource);
+    if let Some(seconds) = call["wait"].as_f64() {
+        lock = lock.wait(Duration::from_secs_f64(seconds));
+    }
+    if let Some(seconds) = call["ttl"].as_f64() {
+        lock = lock.ttl(Duration::from_secs_f64(seconds));
+    }
+    lock
+}
+
+/// What the driver holds.
+struct App {
+    client: Client,
+    blocks: HashMap<String, mpsc::UnboundedSender<Value>>,
+    elections: HashMap<String, Election>,
+    many: Vec<Lease>,
+}
+
+impl App {
+    async fn take(&mut self, call: Value) {
+        match text(&call, "call") {
+            "lock" => {
+                let (sender, calls) = mpsc::unbounded_channel();
+                self.blocks.insert(text(&call, "lease").into(), sender);
+                tokio::spawn(block(self.client.clone(), call, calls));
+            }
+            "many" => self.acquire_many(&call).await,
+            "check-many" => {
+                let held = self
+                    .many
+                    .iter()
+                    .filter(|lease| lease.check().is_ok())
+                    .count();
+                answer(&call, json!({"held": held}));
+            }
+            "busy" => {
+                busy(call["seconds"].as_f64().unwrap_or_default());
+                answer(&call, json!({}));
+            }
+            "start" => {
+                let program = Command::new("sleep")
+                    .arg("120")
+                    .stdout(Stdio::null())
+                    .spawn();
+                answer(
+                    &call,
+                    json!({"pid": program.map_or(0, |program| program.id())}),
+                );
+            }
+            "elect" | "leads" | "step-down" => self.elect(&call),
+            _ => {
+                let block = &self.blocks[text(&call, "lease")];
+                let _ended = block.send(call);
+            }
+        }
+    }
+
+    async fn acquire_many(&mut self, call: &Value) {
+        for number in 0..call["count"].as_u64().unwrap_or_default() {
+            let name = format!("{}-{number}", text(call, "resource"));
+            match lock(&self.client, call, &name).await {
+                Ok(lease) => self.many.push(lease),
+                Err(error) => return refuse(call, &error),
+            }
+        }
+        answer(call, json!({"held": self.many.len()}));
+    }
+
+    fn elect(&mut self, call: &Value) {
+        let name = text(call, "election");
+        match text(call, "call") {
+            "elect" => {
+                let election = self
+                    .client
+                    .elect(name, |lease, election| election.wait(lease));
+                self.elections.insert(name.into(), election);
+                answer(call, json!({}));
+            }
+            "leads" => {
+                let token = self.elections[name].token();
+                answer(call, json!({"leads": token.is_some(), "token": token}));
+            }
+            _ => {
+                if let Some(election) = self.elections.remove(name) {
+                    election.stop();
+                }
+                answer(call, json!({}));
+            }
+        }
+    }
+}
+
+/// A guarded block, which ends with the call `release`, or when its future is dropped.
+async fn block(client: Client, begin: Value, mut calls: mpsc::UnboundedReceiver<Value>) {
+    let mut last = begin.clone();
+    let held = lock(&client, &begin, text(&begin, "resource"));
+    let result: Result<(), Error> = held
+        .run(async |lease| {
+            answer(
+                &begin,
+                json!({"token": lease.token(), "leaseId": lease.id()}),
+            );
+            while let Some(call) = calls.recv().await {
+                last = call;
+                if text(&last, "call") == "release" {
+                    break;
+                }
+                ask(lease, &last);
+            }
+            Ok(())
+        })
+        .await;
+    match result {
+        Err(error @ Error::Lost { .. }) if text(&last, "call") != "release" => {
+            say(&json!({"lost": begin["lease"], "reason": error.code()}));
+            while let Some(call) = calls.recv().await {
+                refuse(&call, &error);
+            }
+        }
+        Err(error) => refuse(&last, &error),
+        Ok(()) => answer(&last, json!({})),
+    }
+}
+
+fn ask(lease: &Lease, call: &Value) {
+    let result = match text(call, "call") {
+        "headers" => lease
+            .header()
+            .map(|(name, token)| json!({"headers": {name: token}})),
+        _ => lease
+            .check()
+            .map(|()| json!({"remaining": lease.remaining().as_secs_f64()})),
+    };
+    match result {
+        Ok(values) => answer(call, values),
+        Err(error) => refuse(call, &error),
+    }
+}
+
+/// Computes on the thread of the runtime.
+#[expect(clippy::disallowed_methods, reason = "nothing is decided by it")]
+fn busy(seconds: f64) {
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < end {}
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let address = std::env::args().nth(1).expect("the sidecar's address");
+    let client = Client::new(&address).expect("a valid address");
+    say(&json!({"version": env!("CARGO_PKG_VERSION")}));
+    let (sender, mut calls) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let _ended = sender.send(line);
+        }
+    });
+    let mut app = App {
+        client,
+        blocks: HashMap::new(),
+        elections: HashMap::new(),
+        many: Vec::new(),
+    };
+    while let Some(line) = calls.recv().await {
+        app.take(serde_json::from_str(&line).expect("a line of JSON"))
+            .await;
+    }
+}

@@ -1,0 +1,82 @@
+//! Keeps a lease until it has ended, and then releases what is left of it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+
+use crate::acquire::Pauses;
+use crate::engine;
+use crate::error::Error;
+use crate::lease::Shared;
+use crate::wire::{CALL, Sidecar};
+
+/// A release that got no answer is repeated after this time.
+const RELEASE: Duration = Duration::from_secs(3);
+
+/// Keeps a lease by `work`, in the background. Dropping the work closes the stream, if it has one.
+pub(crate) fn keep(shared: Arc<Shared>, work: impl Future<Output = ()> + Send + 'static) {
+    engine::spawn(async move {
+        let mut work = pin!(work);
+        let mut works = true;
+        loop {
+            tokio::select! {
+                biased;
+                () = shared.over() => break,
+                () = &mut work, if works => works = false,
+                // The timer only wakes; the lease's clock decides.
+                () = sleep(shared.sleep()) => {}
+            }
+        }
+        let released = match shared.ended() {
+            Some(end) if end.is_release() => release(&shared).await,
+            Some(end) if end.is_silence() => {
+                // The sidecar may keep the lock for longer.
+                engine::spawn(drop_lease(shared.sidecar.clone(), shared.path()));
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        shared.tell(&released);
+    });
+}
+
+async fn release(shared: &Shared) -> Result<(), Error> {
+    let limit = shared.time_to_release();
+    let result = delete(&shared.sidecar, &shared.path(), limit).await;
+    let resource = &shared.grant.resource;
+    match result {
+        Ok(202) => tracing::warn!(resource, "release pending"),
+        Ok(_) => {}
+        Err(error @ Error::Lost { .. }) => return Err(error),
+        Err(error) => tracing::warn!(resource, %error, "release not confirmed"),
+    }
+    Ok(())
+}
+
+/// Releases a lease that no one uses. Without an answer its lock is free later.
+pub(crate) async fn drop_lease(sidecar: Sidecar, path: String) {
+    let _free_later = delete(&sidecar, &path, CALL).await;
+}
+
+/// Repeats a release that got no answer.
+async fn delete(sidecar: &Sidecar, path: &str, limit: Duration) -> Result<u16, Error> {
+    let mut pauses = Pauses::default();
+    let attempts = async {
+        loop {
+            let result = sidecar
+                .order(Method::DELETE, path, &json!({}), RELEASE)
+                .await;
+            if !result.as_ref().is_err_and(Error::may_pass) {
+                return result;
+            }
+            sleep(pauses.next()).await;
+        }
+    };
+    timeout(limit, attempts)
+        .await
+        .unwrap_or_else(|_| Err(sidecar.slow()))
+}

@@ -1,0 +1,151 @@
+//! Holds a lock by renewals: `POST /v1/locks/acquire`, then `renew` in time. No connection stays open,
+//! and the lease survives a restart of the sidecar alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+use crate::acquire::{Acquisition, Pauses, rounded_up};
+use crate::clock::now;
+use crate::engine;
+use crate::error::Error;
+use crate::keeper::{drop_lease, keep};
+use crate::lease::{Grant, Lease, Shared, Validity};
+use crate::wire::{CALL, Sidecar};
+
+/// The sidecar's own bound for a long poll, in seconds.
+const LONGEST_POLL: u64 = 240;
+
+/// The requests of one acquisition.
+pub(crate) struct Renewal {
+    ttl: Duration,
+    /// That of the current long poll, so that an answer that got lost takes no second lock.
+    request_id: String,
+    /// The last request, until it is answered: the sidecar may have granted it.
+    unanswered: Option<(Sidecar, Value)>,
+}
+
+impl Renewal {
+    pub(crate) fn new(ttl: Duration) -> Self {
+        Self {
+            ttl,
+            request_id: Uuid::new_v4().to_string(),
+            unanswered: None,
+        }
+    }
+
+    /// Sends one long poll after another, until there is a lease or an error.
+    pub(crate) async fn attempt(&mut self, of: &mut Acquisition) -> Result<Lease, Error> {
+        loop {
+            match self.poll(of).await {
+                Err(Error::Held { .. }) if !of.is_over() => {
+                    // One long poll is over, and not the wait.
+                    of.alive();
+                    self.request_id = Uuid::new_v4().to_string();
+                }
+                Err(Error::Lost { reason, detail }) => {
+                    // An earlier answer did not arrive, and its lease has ended.
+                    self.request_id = Uuid::new_v4().to_string();
+                    return Err(Error::Unavailable {
+                        code: reason,
+                        detail,
+                    });
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn poll(&mut self, of: &Acquisition) -> Result<Lease, Error> {
+        let poll = of
+            .left()
+            .map_or(LONGEST_POLL, |left| left.min(LONGEST_POLL));
+        let mut body = of.wanted.body();
+        body["ttlSeconds"] = json!(rounded_up(self.ttl));
+        body["waitSeconds"] = json!(poll);
+        body["requestId"] = json!(self.request_id);
+        let sent = now();
+        self.unanswered = Some((of.sidecar.clone(), body.clone()));
+        let limit = Duration::from_secs(poll) + CALL;
+        let granted: Result<Grant, Error> =
+            of.sidecar.call("/v1/locks/acquire", &body, limit).await;
+        if !granted.as_ref().is_err_and(Error::is_no_answer) {
+            self.unanswered = None;
+        }
+        let grant = granted?;
+        let deadline = grant.validity.deadline(sent);
+        let next = grant.validity.next_renewal(sent);
+        let shared = Shared::new(of.sidecar.clone(), grant, deadline);
+        if deadline <= now() {
+            self.request_id = Uuid::new_v4().to_string();
+            engine::spawn(drop_lease(of.sidecar.clone(), shared.path()));
+            let why = "the answer came too late, and the lease is over";
+            return Err(Error::no_answer(&of.sidecar.address, why));
+        }
+        keep(shared.clone(), renew(shared.clone(), next));
+        Ok(Lease::new(shared))
+    }
+}
+
+impl Drop for Renewal {
+    /// Releases what the last request may have acquired: a repetition gets the same lease.
+    fn drop(&mut self) {
+        let Some((sidecar, mut body)) = self.unanswered.take() else {
+            return;
+        };
+        body["waitSeconds"] = json!(0);
+        let attempts = async move {
+            let mut pauses = Pauses::default();
+            loop {
+                match sidecar
+                    .call::<Grant>("/v1/locks/acquire", &body, CALL)
+                    .await
+                {
+                    Ok(grant) => {
+                        let path = format!("/v1/locks/{}", grant.lease_id);
+                        return drop_lease(sidecar, path).await;
+                    }
+                    Err(error) if error.may_pass() => sleep(pauses.next()).await,
+                    Err(_) => return,
+                }
+            }
+        };
+        engine::spawn(async move {
+            let _free_later = timeout(CALL, attempts).await;
+        });
+    }
+}
+
+/// Renews a lease in time.
+async fn renew(shared: Arc<Shared>, mut next: Duration) {
+    let path = format!("{}/renew", shared.path());
+    loop {
+        sleep(next.saturating_sub(now())).await;
+        let sent = now();
+        // Leaves time for another attempt.
+        let limit = CALL.min(shared.remaining() / 2);
+        match shared
+            .sidecar
+            .call::<Validity>(&path, &json!({}), limit)
+            .await
+        {
+            Ok(validity) => {
+                shared.prolong(validity.deadline(sent));
+                next = validity.next_renewal(sent);
+                if let Some(request) = validity.release_requested {
+                    shared.ask_for_release(request);
+                }
+            }
+            Err(Error::Lost { reason, detail }) => return shared.lose(reason, detail),
+            Err(error) => {
+                // The last validity still counts.
+                shared.doubt(&error);
+                let pause = shared.remaining() / 4;
+                next = now() + pause.clamp(Duration::from_millis(50), Duration::from_secs(1));
+            }
+        }
+    }
+}
