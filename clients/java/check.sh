@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Checks the package's format, rules and types, and builds it: check.sh <directory>
+#
+# <directory>/lib has the jars, and <directory>/programs has the driver and the examples as classes.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1"
+work=$(cd "$1" && pwd)
+
+command -v mvn >/dev/null && javac -version 2>&1 | grep -qE '^javac (1[7-9]|[2-9][0-9])' || {
+  echo "Maven and a JDK of version 17 or later are missing (Debian: apt-get install maven openjdk-17-jdk-headless)" >&2
+  exit 1
+}
+
+cd "$here"
+inputs() {
+  find . -type f -not -name '*.md' -print0 | sort -z | xargs -0 sha256sum
+  javac -version 2>&1
+}
+inputs >"$work/inputs.now"
+cmp -s "$work/inputs.now" "$work/inputs" && exit
+rm -f "$work/inputs"
+mvn --batch-mode --quiet --no-transfer-progress -Dstyle.color=never -DbuildDirectory="$work/build" verify
+# As a user gets it: the jar and what it depends on.
+rm -rf "$work/lib" "$work/programs"
+mkdir "$work/lib"
+cp "$work"/build/leasehold-client-*.jar "$work"/build/dependency/*.jar "$work/lib"
+javac --release 17 -Xlint:all,-try -Werror -d "$work/programs" -cp "$work/lib/*" conformance/*.java examples/*.java
+# This comes last: an incomplete build is repeated.
+mv "$work/inputs.now" "$work/inputs"

@@ -1,0 +1,200 @@
+package dev.leasehold;
+
+import static java.util.concurrent.TimeUnit.MILLISECONDS;
+
+import java.time.Duration;
+import java.util.Map;
+import java.util.UUID;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * {@code POST /v1/locks/acquire}, then {@code renew} in time. No connection stays open, and the
+ * lease survives a restart of the sidecar alone.
+ */
+final class ByRenewal extends Acquisition {
+  // The API's own bound for a long poll.
+  private static final long LONGEST_POLL = 240;
+  private static final long SHORTEST_PAUSE = MILLISECONDS.toNanos(50);
+  private static final long LONGEST_PAUSE = MILLISECONDS.toNanos(1_000);
+
+  private String requestId = UUID.randomUUID().toString();
+  // A request with this id had no answer, and may have been granted.
+  private boolean isUncertain;
+
+  ByRenewal(Engine engine, Wanted wanted) {
+    super(engine, wanted);
+  }
+
+  @Override
+  void attempt() {
+    sent = Clock.sent();
+    long poll = secondsLeft(LONGEST_POLL);
+    long until = plus(Clock.now(), Http.CALL.plusSeconds(poll));
+    exchange = http.send(acquire(poll), until, this);
+  }
+
+  private Request acquire(long waitSeconds) {
+    Map<String, @Nullable Object> body = wanted.body();
+    body.put("ttlSeconds", wanted.ttlSeconds());
+    body.put("waitSeconds", waitSeconds);
+    body.put("requestId", requestId);
+    return Request.post("/v1/locks/acquire", body);
+  }
+
+  /** Asks for the answer that may have been lost, and releases what it grants. */
+  @Override
+  void withdraw() {
+    Exchange waiting = exchange;
+    exchange = null;
+    if (waiting != null) {
+      waiting.close();
+    } else if (!isUncertain) {
+      return;
+    }
+    isUncertain = false;
+    Handler releases =
+        new Handler() {
+          @Override
+          public void answered(Answer answer) {
+            String leaseId = answer.document().text("leaseId");
+            if (answer.status() == 200 && leaseId != null) {
+              delete(leaseId);
+            }
+          }
+
+          @Override
+          public void broke(Problem problem) {
+            // The lock is free after its TTL.
+          }
+        };
+    http.send(acquire(0), plus(Clock.now(), Http.CALL), releases);
+  }
+
+  private void delete(String leaseId) {
+    Handler ignores =
+        new Handler() {
+          @Override
+          public void answered(Answer answer) {}
+
+          @Override
+          public void broke(Problem problem) {
+            // The lock is free after its TTL.
+          }
+        };
+    http.send(Request.delete(leaseId), plus(Clock.now(), Http.CALL), ignores);
+  }
+
+  @Override
+  public void answered(Answer answer) {
+    Document document = answer.document();
+    exchange = null;
+    if (answer.status() < 500) {
+      isUncertain = false;
+    }
+    if (answer.status() != 200) {
+      super.answered(answer);
+      return;
+    }
+    String leaseId = document.needText("leaseId");
+    if (granted(document)) {
+      renewAfter(document);
+    } else {
+      delete(leaseId);
+      requestId = UUID.randomUUID().toString();
+      refused(Problem.noAnswer("the answer came too late"));
+    }
+  }
+
+  @Override
+  public void broke(Problem why) {
+    exchange = null;
+    isUncertain = true;
+    super.broke(why);
+  }
+
+  @Override
+  void refused(Problem why) {
+    switch (why.kind()) {
+      case HELD -> {
+        requestId = UUID.randomUUID().toString();
+        super.refused(why);
+      }
+      case LOST -> {
+        // An earlier answer did not arrive, and its lease has ended.
+        requestId = UUID.randomUUID().toString();
+        super.refused(Problem.unavailable(why.code(), why.detail()));
+      }
+      default -> super.refused(why);
+    }
+  }
+
+  private void renewAfter(Document document) {
+    next = loop.at(sent + MILLISECONDS.toNanos(document.needNumber("renewAfterMs")), this::renew);
+  }
+
+  private void renew() {
+    Lease held = lease;
+    if (held == null) {
+      return;
+    }
+    Duration remaining = held.remaining();
+    if (!held.isHeld()) {
+      return;
+    }
+    sent = Clock.sent();
+    // Leaves time for another try.
+    Duration half = remaining.dividedBy(2);
+    Duration timeout = half.compareTo(Http.CALL) < 0 ? half : Http.CALL;
+    Request request = Request.post("/v1/locks/" + held.leaseId() + "/renew", Map.of());
+    exchange = http.send(request, plus(Clock.now(), timeout), new Renewal(held));
+  }
+
+  private final class Renewal implements Handler {
+    private final Lease held;
+
+    Renewal(Lease held) {
+      this.held = held;
+    }
+
+    @Override
+    public void answered(Answer answer) {
+      Document document = answer.document();
+      if (answer.status() == 200) {
+        held.prolong(deadline(document));
+        Document request = document.document("releaseRequested");
+        if (request != null) {
+          held.askForRelease(ReleaseRequest.of(request));
+        }
+        renewAfter(document);
+        return;
+      }
+      Problem problem = Problem.of(http.address(), answer.status(), document);
+      if (problem.kind() == Problem.Kind.LOST) {
+        held.lose(problem.code(), problem.detail());
+      } else {
+        broke(problem);
+      }
+    }
+
+    /** The last validity still counts. */
+    @Override
+    public void broke(Problem problem) {
+      held.doubt(problem.toString());
+      long quarter = held.remaining().toNanos() / 4;
+      long pause = Math.min(LONGEST_PAUSE, Math.max(SHORTEST_PAUSE, quarter));
+      next = loop.at(Clock.now() + pause, ByRenewal.this::renew);
+    }
+  }
+
+  @Override
+  void drop(Lease ended) {
+    stopTimer();
+    if (exchange != null) {
+      exchange.close();
+    }
+    if (ended.wasLost()) {
+      delete(ended.leaseId());
+    }
+    engine.remove(this);
+  }
+}

@@ -1,0 +1,185 @@
+package dev.leasehold;
+
+import static java.lang.System.Logger.Level.WARNING;
+
+import java.util.LinkedHashSet;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+
+/** What all locks of a client share: the loop, the connections, and the executor for callbacks. */
+final class Engine {
+  private static final long CLOSING = Http.CALL.toNanos();
+
+  private final Loop loop = new Loop();
+  private final Http http;
+  private final @Nullable LeaseListener listener;
+  private final Executor callbacks;
+  private final @Nullable ExecutorService ownCallbacks;
+  // On the loop: those that wait, and those that hold a lease.
+  private final Set<Acquisition> active = new LinkedHashSet<>();
+  private volatile boolean isClosed;
+
+  Engine(Address address, @Nullable LeaseListener listener, @Nullable Executor callbacks) {
+    http = new Http(address, loop);
+    this.listener = listener;
+    if (callbacks == null) {
+      ownCallbacks = Executors.newSingleThreadExecutor(Engine::thread);
+      this.callbacks = ownCallbacks;
+    } else {
+      ownCallbacks = null;
+      this.callbacks = callbacks;
+    }
+    loop.start();
+  }
+
+  private static Thread thread(Runnable task) {
+    Thread thread = new Thread(task, "leasehold-callbacks");
+    thread.setDaemon(true);
+    return thread;
+  }
+
+  Loop loop() {
+    return loop;
+  }
+
+  Http http() {
+    return http;
+  }
+
+  /** Begins to acquire a lock. */
+  Acquisition acquire(Wanted wanted) {
+    mustBeOpen();
+    Acquisition acquisition =
+        wanted.ttlSeconds() == 0 ? new ByConnection(this, wanted) : new ByRenewal(this, wanted);
+    acquisition.start();
+    return acquisition;
+  }
+
+  /** Waits until there is a lease. If the thread is interrupted, nothing stays held. */
+  Lease await(Acquisition acquisition) throws InterruptedException {
+    try {
+      return acquisition.result.get();
+    } catch (InterruptedException interrupted) {
+      acquisition.leave();
+      if (acquisition.result.isDone() && !acquisition.result.isCompletedExceptionally()) {
+        acquisition.result.join().abandon();
+      }
+      throw interrupted;
+    } catch (ExecutionException failed) {
+      throw failure(acquisition, failed.getCause());
+    }
+  }
+
+  /** Returns a new exception, which has the caller's stack trace. */
+  private static RuntimeException failure(Acquisition of, @Nullable Throwable cause) {
+    Problem problem = of.problem;
+    return problem != null ? problem.toException() : new CompletionException(cause);
+  }
+
+  /** Returns a future for the app. If the app completes it first, nothing stays held. */
+  CompletableFuture<Lease> promise(Acquisition acquisition) {
+    CompletableFuture<Lease> promised = new CompletableFuture<>();
+    promised.whenComplete((lease, error) -> acquisition.leave());
+    acquisition.result.whenComplete(
+        (lease, error) -> {
+          if (error != null) {
+            call(() -> promised.completeExceptionally(error));
+          } else if (!call(() -> deliver(promised, lease))) {
+            deliver(promised, lease);
+          }
+        });
+    return promised;
+  }
+
+  private static void deliver(CompletableFuture<Lease> promised, Lease lease) {
+    if (!promised.complete(lease)) {
+      lease.abandon();
+    }
+  }
+
+  /** Calls the app. Returns false if the app's executor refuses the task. */
+  boolean call(Runnable task) {
+    try {
+      callbacks.execute(() -> safely(task));
+      return true;
+    } catch (RuntimeException refused) {
+      Log.LOG.log(WARNING, "the executor for callbacks refuses a task", refused);
+      return false;
+    }
+  }
+
+  private static void safely(Runnable task) {
+    try {
+      task.run();
+    } catch (Throwable failed) {
+      Log.LOG.log(WARNING, "a callback failed", failed);
+    }
+  }
+
+  /** Tells the listener, if there is one. */
+  void tell(Consumer<LeaseListener> words) {
+    LeaseListener to = listener;
+    if (to != null) {
+      call(() -> words.accept(to));
+    }
+  }
+
+  /** On the loop: returns false if the client is closed. */
+  boolean add(Acquisition acquisition) {
+    return !isClosed && active.add(acquisition);
+  }
+
+  /** On the loop. */
+  void remove(Acquisition acquisition) {
+    active.remove(acquisition);
+  }
+
+  void mustBeOpen() {
+    if (isClosed) {
+      throw new IllegalStateException("this client is closed");
+    }
+    loop.mustNotBeHere();
+  }
+
+  /** Ends all waits and leases, and waits until the sidecar knows, for a bounded time. */
+  void close() {
+    loop.mustNotBeHere();
+    isClosed = true;
+    loop.execute(
+        () -> {
+          Set.copyOf(active).forEach(Acquisition::closeClient);
+          loop.execute(this::closeWhenIdle);
+          loop.at(Clock.now() + CLOSING, this::closeNow);
+        });
+    try {
+      if (!loop.hasEndedWithin(2 * CLOSING)) {
+        Log.LOG.log(WARNING, "the client did not end in time");
+      }
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+    }
+    if (ownCallbacks != null) {
+      ownCallbacks.shutdown();
+    }
+  }
+
+  private void closeWhenIdle() {
+    if (http.isIdle()) {
+      loop.close();
+    } else {
+      loop.at(Clock.now() + 10_000_000, this::closeWhenIdle);
+    }
+  }
+
+  private void closeNow() {
+    http.closeAll();
+    loop.close();
+  }
+}

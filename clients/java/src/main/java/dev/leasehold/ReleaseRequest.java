@@ -1,0 +1,19 @@
+package dev.leasehold;
+
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A request to release a lock. Finish the work, then release it; nothing is taken from you.
+ *
+ * @param reason {@code person_asked}, {@code agent_stopping}, {@code max_hold}, or {@code stopped}
+ *     if {@link Election#stop} asks. More reasons may be added
+ * @param actor the person who asks, if one does
+ * @param message what the person says
+ */
+public record ReleaseRequest(String reason, @Nullable String actor, @Nullable String message) {
+
+  static ReleaseRequest of(Document document) {
+    return new ReleaseRequest(
+        document.text("reason", "person_asked"), document.text("actor"), document.text("message"));
+  }
+}

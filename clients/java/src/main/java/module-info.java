@@ -1,0 +1,8 @@
+/** Locks for apps on Kubernetes, held by the Leasehold sidecar of the app's pod. */
+module dev.leasehold {
+  requires com.fasterxml.jackson.core;
+  requires transitive java.net.http;
+  requires static transitive org.jspecify;
+
+  exports dev.leasehold;
+}
