@@ -1,8 +1,10 @@
 // Builds the package's code: node build.mjs SOURCES DIRECTORY
 //
-// The worker is embedded in it as text, since bundlers of apps do not find a worker's file. The
-// module for `import` only names what the one for `require` has: a process that uses both has one
-// worker, and one class LockLost.
+// The worker is embedded in it as text, since bundlers of apps do not find a worker's file.
+//
+// `index.mjs` only names what `index.cjs` has: a process that uses `import` and `require` has one
+// worker, and one class LockLost. Bundlers take `bundled.mjs` for both, since a bundle that is a
+// module cannot have `require`.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -29,14 +31,13 @@ const index = {
 };
 await build({ ...index, outfile: join(directory, "index.cjs") });
 
-const asModule = await build({
+const { metafile } = await build({
   ...index,
-  outfile: "index.mjs",
+  outfile: join(directory, "bundled.mjs"),
   format: "esm",
   metafile: true,
-  write: false,
 });
-const exported = asModule.metafile.outputs["index.mjs"].exports.sort().join(", ");
+const exported = Object.values(metafile.outputs)[0].exports.sort().join(", ");
 writeFileSync(join(directory, "index.mjs"), `export { ${exported} } from "./index.cjs";\n`);
 for (const declarations of ["index.d.cts", "index.d.mts"]) {
   writeFileSync(join(directory, declarations), 'export * from "./types/index.js";\n');

@@ -35,6 +35,10 @@ typedoc --emit none --treatWarningsAsErrors --logLevel Warn
 # The declarations with those of Node, and without.
 tsc --pretty false --project tsconfig.users.json
 tsc --pretty false --project tsconfig.bare.json
+node --test --test-reporter=spec test/*.test.mjs >"$work/test.log" || {
+  cat "$work/test.log" >&2
+  exit 1
+}
 
 # As a user gets it: a file that the package lacks is noticed.
 rm -rf "$work/app"
@@ -44,4 +48,7 @@ cd "$work/app"
 echo '{ "private": true }' >package.json
 npm install --silent --offline --no-save "$work/$archive"
 esbuild --log-level=warning --target=node20 examples/dispose.mts --outfile=examples/dispose.mjs
-esbuild --log-level=warning --platform=node --format=esm --bundle --minify examples/block.mjs --outfile=bundled/block.mjs
+for format in mjs=esm cjs=cjs; do
+  esbuild --log-level=warning --platform=node --bundle --minify examples/leader.mjs \
+    --format=${format#*=} --outfile=bundled/leader.${format%=*}
+done

@@ -18,6 +18,8 @@ const SHORTEST_PAUSE_MS = 50;
 export class ByRenewal extends Acquisition {
   /** Makes a repetition safe: an answer that got lost takes no second lock. */
   #requestId = randomUUID();
+  /** A try had no answer. */
+  #mayBeGranted = false;
 
   /** The lease is lost. The sidecar may still hold it. */
   override drop(): void {
@@ -41,24 +43,19 @@ export class ByRenewal extends Acquisition {
     });
   }
 
-  /** The answer may be under way, or lost: the same request returns its lease, to be released. */
+  /**
+   * The answer may be under way, or lost: the same request returns its lease, to be released. It
+   * also ends the queue entry that the sidecar keeps for a client that hangs up, so it comes after
+   * that.
+   */
   protected override abandon(done: () => void): void {
-    if (this.exchange === undefined && !this.#mayBeGranted) {
+    if (this.exchange !== undefined) {
+      this.exchange.hangUp(() => this.#release(done));
+    } else if (this.#mayBeGranted) {
+      this.#release(done);
+    } else {
       done();
-      return;
     }
-    this.exchange?.close();
-    this.#acquire(0, {
-      answered: ({ status, document }) => {
-        const grant = status === 200 ? grantOf(document) : undefined;
-        if (grant === undefined) {
-          done();
-        } else {
-          this.#free(grant, done);
-        }
-      },
-      broke: done,
-    });
   }
 
   protected override answered(answer: Answer): void {
@@ -99,9 +96,6 @@ export class ByRenewal extends Acquisition {
     }
   }
 
-  /** A try had no answer. */
-  #mayBeGranted = false;
-
   #acquire(waitSeconds: number, handler: Handler): void {
     const body = {
       ...this.wanted.body,
@@ -112,6 +106,21 @@ export class ByRenewal extends Acquisition {
     const call = { method: "POST", path: "/v1/locks/acquire", body } as const;
     const until = this.context.clock.now() + waitSeconds * 1000 + CALL_MS;
     this.exchange = this.send(call, handler, until);
+  }
+
+  /** Releases what the last request was granted, if it was. */
+  #release(done: () => void): void {
+    this.#acquire(0, {
+      answered: ({ status, document }) => {
+        const grant = status === 200 ? grantOf(document) : undefined;
+        if (grant === undefined) {
+          done();
+        } else {
+          this.#free(grant, done);
+        }
+      },
+      broke: done,
+    });
   }
 
   /** Releases what the caller never received. */

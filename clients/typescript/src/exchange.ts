@@ -31,6 +31,8 @@ export interface Handler {
 
 /** Connections for further calls. A stream has one of its own. */
 const KEPT = new http.Agent({ keepAlive: true, maxFreeSockets: 4 });
+/** A sidecar that runs notices sooner that its client hangs up. */
+const HANG_UP_MS = 1000;
 /** No sidecar says more at once. */
 const LONGEST_TEXT = 1_000_000;
 
@@ -80,11 +82,29 @@ export class Exchange {
     this.#request = undefined;
   }
 
+  /** Ends it without an answer. Calls a function when the sidecar has noticed that. */
+  hangUp(done: () => void): void {
+    this.#finish();
+    const request = this.#request;
+    if (!request?.socket) {
+      this.close();
+      done();
+      return;
+    }
+    const timer = setTimeout(() => request.destroy(), HANG_UP_MS);
+    request.once("close", () => {
+      clearTimeout(timer);
+      safely(done);
+    });
+    // It closes its end when it has read this.
+    request.socket.end();
+  }
+
   /** Ends it with an error. */
   fail(why: string): void {
     const handler = this.#finish();
     this.close();
-    handler?.broke(`${this.#address.url}: ${why}`);
+    safely(() => handler?.broke(`${this.#address.url}: ${why}`));
   }
 
   #start(agent: http.Agent | false): void {
