@@ -1,18 +1,17 @@
 //! Java's client: the suite with guarded blocks and with futures, and its controls.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use super::{TTL, built, changed_copy, conformance, examples_run, source, wrong_deadline_is_noticed};
+use super::{
+    TTL, built, changed_copy, conformance, examples_run, source, wrong_deadline_is_noticed,
+};
 
-/// Starts quickly, and has threads of its own that do not come and go: the suite counts them. Without
-/// the third flag, the JDK starts a short-lived thread for each answer on a machine with two cores.
-const FLAGS: [&str; 5] = [
+/// The programs are small, and run for seconds.
+const FLAGS: [&str; 3] = [
     "-XX:TieredStopAtLevel=1",
-    "-Xshare:auto",
     "-XX:+UseSerialGC",
-    "-XX:-UseDynamicNumberOfCompilerThreads",
-    "-Xmx256m",
+    "-Xshare:auto",
 ];
 
 /// Returns the command of a program whose classes are found in the directories, the first one first.
@@ -68,7 +67,7 @@ fn changed_library(change: (&str, &str, usize)) -> tempfile::TempDir {
         .arg("-d")
         .arg(classes.path())
         .arg("-cp")
-        .arg(Path::new(&built("java")).join("lib/*"))
+        .arg(built("java").join("lib/*"))
         .args(sources.map(|file| file.unwrap().path()))
         .status();
     assert!(compiled.unwrap().success());
@@ -78,8 +77,16 @@ fn changed_library(change: (&str, &str, usize)) -> tempfile::TempDir {
 #[tokio::test]
 #[ignore = "needs the clients' languages: make clients"]
 async fn wrong_deadline() {
-    let forever = ("this.deadline = deadline", "this.deadline = Long.MAX_VALUE", 2);
-    let from_answer = ("return sent + MILLISECONDS", "return Clock.now() + MILLISECONDS", 1);
+    let forever = (
+        "this.deadline = deadline",
+        "this.deadline = Long.MAX_VALUE",
+        2,
+    );
+    let from_answer = (
+        "return sent + MILLISECONDS",
+        "return Clock.now() + MILLISECONDS",
+        1,
+    );
     let copies = [forever, from_answer].map(changed_library);
     for style in ["blocks", "futures"] {
         for ttl in [None, Some(TTL)] {

@@ -1,6 +1,7 @@
 package dev.leasehold;
 
 import static java.lang.System.Logger.Level.WARNING;
+import static java.util.concurrent.TimeUnit.SECONDS;
 
 import java.util.LinkedHashSet;
 import java.util.Set;
@@ -15,7 +16,8 @@ import org.jspecify.annotations.Nullable;
 
 /** What all locks of a client share: the loop, the connections, and the executor for callbacks. */
 final class Engine {
-  private static final long CLOSING = Http.CALL.toNanos();
+  // The sidecar answers a release within two seconds.
+  private static final long CLOSING = SECONDS.toNanos(3);
 
   private final Loop loop = new Loop();
   private final Http http;

@@ -1,6 +1,7 @@
 package dev.leasehold;
 
 import java.util.Map;
+import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** How to run for an election. Objects are immutable: each method returns a changed copy. */
@@ -33,7 +34,7 @@ public final class LeadOptions {
    * @return the changed options
    */
   public LeadOptions ownerId(String ownerId) {
-    return new LeadOptions(ownerId, metadata, isPreferred);
+    return new LeadOptions(Objects.requireNonNull(ownerId), metadata, isPreferred);
   }
 
   /**

@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -209,6 +210,7 @@ public final class Lease implements AutoCloseable {
    * @param callback the function
    */
   public void onLost(Consumer<Lease> callback) {
+    Objects.requireNonNull(callback);
     synchronized (mutex) {
       if (!lossIsKnown) {
         callbacks.add(callback);

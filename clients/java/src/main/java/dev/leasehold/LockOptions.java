@@ -2,6 +2,7 @@ package dev.leasehold;
 
 import java.time.Duration;
 import java.util.Map;
+import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** How to acquire and hold a lock. Objects are immutable: each method returns a changed copy. */
@@ -80,7 +81,7 @@ public final class LockOptions {
    * @return the changed options
    */
   public LockOptions ownerId(String ownerId) {
-    return new LockOptions(waitNanos, ttlSeconds, ownerId, metadata);
+    return new LockOptions(waitNanos, ttlSeconds, Objects.requireNonNull(ownerId), metadata);
   }
 
   /**

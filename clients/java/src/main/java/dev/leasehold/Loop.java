@@ -103,6 +103,8 @@ final class Loop implements Executor {
       synchronized (mutex) {
         if (isClosing && tasks.isEmpty()) {
           hasEnded = true;
+          // HttpClient keeps its executor, and a timer would keep HttpClient.
+          timers.clear();
           return;
         }
       }

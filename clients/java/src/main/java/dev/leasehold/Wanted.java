@@ -6,6 +6,7 @@ import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -26,6 +27,10 @@ record Wanted(
     boolean isPreferred) {
 
   static final long WITHOUT_LIMIT = Long.MAX_VALUE;
+
+  Wanted {
+    Objects.requireNonNull(name, "name");
+  }
 
   static Wanted lock(String resource, LockOptions options) {
     return new Wanted(
