@@ -6,6 +6,7 @@
 #   scripts/need.sh release    what `make release` needs
 #   scripts/need.sh node       what `make node-e2e` needs in addition to `image`
 #   scripts/need.sh fault      what `make fault` needs
+#   scripts/need.sh clients    what `make clients` needs besides Rust and Go
 set -euo pipefail
 
 # Pairs PROGRAM=PACKAGE or FILE=PACKAGE: the package is installed if the program or the file exists.
@@ -16,6 +17,7 @@ needs() {
       echo 'buildah=buildah musl-gcc=musl-tools aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu' \
         '/usr/aarch64-linux-gnu/include/stdlib.h=libc6-dev-arm64-cross'
       ;;
+    clients) echo 'python3=python3-venv node=nodejs npm=npm javac=openjdk-17-jdk-headless mvn=maven' ;;
     fault) echo 'faketime=faketime ip=iproute2 unshare=util-linux' ;;
     node)
       echo 'curl=curl jq=jq busybox=busybox-static ip=iproute2 nft=nftables sysctl=procps' \
@@ -23,7 +25,7 @@ needs() {
         '/usr/include/seccomp.h=libseccomp-dev'
       ;;
     *)
-      echo "usage: need.sh image|release|node|fault" >&2
+      echo "usage: need.sh image|release|node|fault|clients" >&2
       return 1
       ;;
   esac
