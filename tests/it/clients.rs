@@ -6,6 +6,7 @@
 
 mod app;
 mod go;
+mod java;
 mod python;
 mod rust;
 mod scenarios;
