@@ -204,10 +204,10 @@ demo: need-cargo controlplane ## A control plane and two sidecars to try curl an
 	cargo run --locked --quiet --example demo -- "$(TARGET)/debug/leasehold"
 
 .PHONY: bench
-bench: need-cargo controlplane bench-peers ## Medians and ratios in one run; only some parts: ARGS="calls peers exec many-locks many-pods operator"
+bench: need-cargo controlplane bench-peers $(if $(filter clients,$(or $(ARGS),clients)),bench-clients) ## Medians and ratios in one run; only some parts: ARGS="calls peers exec clients many-locks many-pods operator"
 	cargo build --locked --release
 	cargo run --locked --release --quiet --example bench -- "$(TARGET)/release/leasehold" \
-		"$(TARGET)/bench/leaderelection" "$(TARGET)/bench/etcdmutex" $(ARGS)
+		"$(TARGET)/bench/leaderelection" "$(TARGET)/bench/etcdmutex" "$(TARGET)/clients" $(ARGS)
 
 .PHONY: bench-peers
 bench-peers: need-go # The other locks of the bench; each is a separate Go module that pins its versions
@@ -215,6 +215,15 @@ bench-peers: need-go # The other locks of the bench; each is a separate Go modul
 	for peer in leaderelection etcdmutex; do (cd "bench/$$peer" && CGO_ENABLED=0 GOWORK=off \
 		go build -mod=readonly -buildvcs=false -trimpath -ldflags "-s -w" \
 		-o "$(abspath $(TARGET))/bench/$$peer" .); done
+
+.PHONY: bench-clients
+bench-clients: need-cargo need-go # Drivers as a user's app would be built: Go without the race detector, Rust optimized
+	scripts/need.sh clients
+	for client in go java python typescript; do clients/$$client/check.sh "$(TARGET)/clients/$$client"; done
+	cd clients/go && GOWORK=off go build -mod=readonly -buildvcs=false -o "$(abspath $(TARGET))/clients/go/plain" ./conformance
+	cargo build --locked --release -p leasehold-client --example conformance
+	mkdir -p "$(TARGET)/clients/rust"
+	cp "$(TARGET)/release/examples/conformance" "$(TARGET)/clients/rust/optimized"
 
 .PHONY: controlplane
 controlplane: ## Builds etcd, kube-apiserver, kubectl and kube-controller-manager for the tests, once, under target/

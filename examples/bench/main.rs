@@ -12,6 +12,7 @@ mod aims;
 mod app_death;
 mod baseline;
 mod client_go;
+mod clients;
 mod departures;
 mod etcd_mutex;
 mod exec;
@@ -26,6 +27,8 @@ mod redis;
 mod rows;
 mod transfer;
 mod written;
+
+use std::path::Path;
 
 use anyhow::{Result, bail};
 use baseline::{ByAdministrator, ByPod};
@@ -54,6 +57,8 @@ struct Programs {
     ours: String,
     leaderelection: String,
     etcd_mutex: String,
+    /// The directory of the clients' drivers.
+    drivers: String,
 }
 
 /// The parts that can be selected separately, in this order.
@@ -65,6 +70,8 @@ enum Part {
     Peers,
     /// What a lock adds to a command.
     Exec,
+    /// What a client library adds to HTTP.
+    Clients,
     /// One pod with many locks.
     ManyLocks,
     /// Many pods with a lock each. It runs last on its control plane, because it leaves many
@@ -78,6 +85,7 @@ const PARTS: &[(&str, Part)] = &[
     ("calls", Part::Calls),
     ("peers", Part::Peers),
     ("exec", Part::Exec),
+    ("clients", Part::Clients),
     ("many-locks", Part::ManyLocks),
     ("many-pods", Part::ManyPods),
     ("operator", Part::Operator),
@@ -114,6 +122,7 @@ async fn measure(part: Part, programs: &Programs, namespace: &Namespace) -> Resu
             app_death::measure(ours, namespace).await
         }
         Part::Exec => exec::measure(ours, namespace).await,
+        Part::Clients => clients::measure(ours, Path::new(&programs.drivers)).await,
         Part::ManyLocks => many_locks::measure(ours, namespace).await,
         Part::ManyPods => many_pods::measure(ours, namespace).await,
         Part::Operator => operator::measure(ours, namespace).await,
@@ -123,10 +132,10 @@ async fn measure(part: Part, programs: &Programs, namespace: &Namespace) -> Resu
 /// Returns the programs and the named parts, or all parts if none is named.
 fn asked(mut args: impl Iterator<Item = String>) -> Result<(Programs, Vec<Part>)> {
     let names = PARTS.iter().map(|(name, _)| *name).collect::<Vec<_>>();
-    let (Some(ours), Some(leaderelection), Some(etcd_mutex)) =
-        (args.next(), args.next(), args.next())
+    let (Some(ours), Some(leaderelection), Some(etcd_mutex), Some(drivers)) =
+        (args.next(), args.next(), args.next(), args.next())
     else {
-        bail!("usage: bench LEASEHOLD LEADERELECTION ETCDMUTEX [PART...]; or `make bench`");
+        bail!("usage: bench LEASEHOLD LEADERELECTION ETCDMUTEX DRIVERS [PART...]; or `make bench`");
     };
     let mut parts = Vec::new();
     for arg in args {
@@ -145,6 +154,7 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<(Programs, Vec<Part>)
         ours,
         leaderelection,
         etcd_mutex,
+        drivers,
     };
     Ok((programs, parts))
 }

@@ -106,6 +106,8 @@ func (a *app) do(c call) {
 	case "busy":
 		busy(seconds(c.Seconds))
 		c.answer(values{})
+	case "round":
+		a.round(&c)
 	case "start":
 		program := exec.Command("sleep", "120")
 		if err := program.Start(); err != nil {
@@ -173,6 +175,20 @@ func (a *app) acquireMany(c *call) {
 		a.many = append(a.many, lease)
 	}
 	c.answer(values{"held": len(a.many)})
+}
+
+// round measures one lock and unlock.
+func (a *app) round(c *call) {
+	start := time.Now()
+	lease, ctx, err := a.client.Lock(context.Background(), c.Resource, c.options()...)
+	if err == nil {
+		err = lease.Release(ctx)
+	}
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+	c.answer(values{"ms": time.Since(start).Seconds() * 1000})
 }
 
 func (a *app) elect(c *call) {

@@ -161,6 +161,11 @@ class Threads:
                     answer(call)
                 case "start":
                     start(call)
+                case "round":
+                    began = time.perf_counter()
+                    with client.lock(call["resource"], **wanted(call)):
+                        pass
+                    answer(call, ms=(time.perf_counter() - began) * 1000)
                 case _:
                     self.blocks[call["lease"]].put(call)
 
@@ -205,6 +210,11 @@ class Asyncio:
                     answer(call)
                 case "start":
                     start(call)
+                case "round":
+                    began = time.perf_counter()
+                    async with client.lock(call["resource"], **wanted(call)):
+                        pass
+                    answer(call, ms=(time.perf_counter() - began) * 1000)
                 case _:
                     self.blocks[call["lease"]].put_nowait(call)
 

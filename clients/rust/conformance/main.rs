@@ -83,6 +83,7 @@ impl App {
                 busy(call["seconds"].as_f64().unwrap_or_default());
                 answer(&call, json!({}));
             }
+            "round" => self.round(&call).await,
             "start" => {
                 let program = Command::new("sleep")
                     .arg("120")
@@ -110,6 +111,20 @@ impl App {
             }
         }
         answer(call, json!({"held": self.many.len()}));
+    }
+
+    /// Measures one lock and unlock.
+    #[expect(clippy::disallowed_methods, reason = "nothing is decided by it")]
+    async fn round(&self, call: &Value) {
+        let start = Instant::now();
+        let round = async {
+            let lease = lock(&self.client, call, text(call, "resource")).await?;
+            lease.release().await
+        };
+        match round.await {
+            Ok(()) => answer(call, json!({"ms": start.elapsed().as_secs_f64() * 1000.0})),
+            Err(error) => refuse(call, &error),
+        }
     }
 
     fn elect(&mut self, call: &Value) {
