@@ -60,6 +60,9 @@ final class Body implements BodyHandler<Void>, BodySubscriber<Void> {
     if (made != null) {
       made.cancel();
     }
+    // HttpClient says nothing after a cancellation, and counts the exchange until its body has
+    // ended.
+    end.complete(null);
   }
 
   @Override
