@@ -13,6 +13,12 @@ node -e 'process.exit(Number.parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/d
   exit 1
 }
 
+# The same files were checked before.
+checked=$(cd "$here" && find . \( -path ./node_modules -o -path ./dist -o -path ./docs \) -prune -o -type f -print0 |
+  LC_ALL=C sort -z | xargs -0 sha256sum && node --version)
+[ "$checked" != "$(cat "$work/checked.txt" 2>/dev/null)" ] || exit 0
+rm -f "$work/checked.txt"
+
 # What has been removed here must not stay in the copy.
 mkdir -p "$work/package"
 find "$work/package" -mindepth 1 -maxdepth 1 ! -name node_modules -exec rm -rf {} +
@@ -52,3 +58,4 @@ for format in mjs=esm cjs=cjs; do
   esbuild --log-level=warning --platform=node --bundle --minify examples/leader.mjs \
     --format=${format#*=} --outfile=bundled/leader.${format%=*}
 done
+echo "$checked" >"$work/checked.txt"

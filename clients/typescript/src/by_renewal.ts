@@ -119,7 +119,7 @@ export class ByRenewal extends Acquisition {
           this.#free(grant, done);
         }
       },
-      broke: done,
+      broke: () => done(),
     });
   }
 
@@ -139,7 +139,8 @@ export class ByRenewal extends Acquisition {
     if (holding === undefined || remaining <= 0) {
       return;
     }
-    const call = { method: "POST", path: `${holding.path}/renew`, body: {} } as const;
+    const path = `${holding.path}/renew`;
+    const call = { method: "POST", path, body: {}, isQuick: true } as const;
     const sent = this.context.clock.sent();
     const handler: Handler = {
       answered: (answer) => this.#renewed(holding, sent, answer),

@@ -11,13 +11,13 @@ import type { Address, Document, Wanted } from "./messages.js";
 const DEFAULT_URL = "http://127.0.0.1:7373";
 
 /** What other callers see of a holder, in the HTTP API and in kubectl. */
-export interface Holding {
+export interface OwnerOptions {
   /** The holder's name. Default: the pod's name. */
   ownerId?: string | undefined;
   metadata?: Readonly<Record<string, string>> | undefined;
 }
 
-export interface LockOptions extends Holding {
+export interface LockOptions extends OwnerOptions {
   /**
    * Milliseconds to wait while the lock is held, rounded up to seconds. Default: without a limit.
    * 0 is one try.
@@ -33,7 +33,7 @@ export interface LockOptions extends Holding {
   signal?: AbortSignal | undefined;
 }
 
-export interface CandidateOptions extends Holding {
+export interface CandidateOptions extends OwnerOptions {
   /** Gets the lead before candidates that are not preferred. */
   preferred?: boolean | undefined;
 }
@@ -72,7 +72,12 @@ export class Client {
     if (typeof body !== "function") {
       throw new TypeError("using: the last argument must be the function to run");
     }
-    return runGuarded(await this.lock(resource, options), body);
+    const end = engine.keepAlive();
+    try {
+      return await runGuarded(await this.lock(resource, options), body);
+    } finally {
+      end();
+    }
   }
 
   /**
@@ -91,7 +96,7 @@ export class Client {
         : { wait: Math.max(0, number("wait", wait)) }),
       ...(ttl === undefined ? {} : { ttlSeconds: Math.ceil(number("ttl", ttl) / 1000) }),
     };
-    return this.#acquire(wanted, signal);
+    return await this.#acquire(wanted, signal);
   }
 
   /**
@@ -106,7 +111,7 @@ export class Client {
       isLead: true,
       body: plain({ preferred, ownerId, metadata }),
     };
-    return this.#acquire(wanted, signal);
+    return await this.#acquire(wanted, signal);
   }
 
   /**

@@ -47,39 +47,44 @@ class Engine {
   #keepers = 0;
 
   /** Acquires a lock. `make` is called as soon as it is granted. */
-  acquire<T>(
+  async acquire<T>(
     address: Address,
     wanted: Wanted,
     make: (granted: Granted) => T,
     signal?: AbortSignal,
   ): Promise<T> {
-    return new Promise<T>((resolve, reject) => {
-      signal?.throwIfAborted();
-      const cell = new Cell(this.#clock);
-      const request: Request = { do: "acquire", address, wanted, cell: cell.buffer };
+    signal?.throwIfAborted();
+    const cell = new Cell(this.#clock);
+    const request: Request = { do: "acquire", address, wanted, cell: cell.buffer };
+    const result = await new Promise<{ made: T } | Failure | undefined>((resolve) => {
+      const leave = (): void => {
+        this.#send({ do: "leave", lease: id }, () => {});
+        resolve(undefined);
+      };
       const id = this.#send(request, ({ grant, failure }) => {
         signal?.removeEventListener("abort", leave);
-        if (grant !== undefined && signal?.aborted !== true) {
-          resolve(make({ grant, cell, id }));
-        } else if (failure !== undefined) {
-          reject(errorOf(failure));
-        }
+        // One that comes too late is not made: the worker releases it.
+        const isWanted = grant !== undefined && signal?.aborted !== true;
+        resolve(isWanted ? { made: make({ grant, cell, id }) } : failure);
       });
-      const leave = (): void => {
-        reject(signal?.reason);
-        this.#send({ do: "leave", lease: id }, () => {});
-      };
       signal?.addEventListener("abort", leave, { once: true });
     });
+    if (result === undefined) {
+      throw signal?.reason;
+    }
+    if ("kind" in result) {
+      throw errorOf(result);
+    }
+    return result.made;
   }
 
   /** Has the worker do something with a lease. */
-  call(request: Request): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#send(request, ({ failure }) => {
-        failure === undefined ? resolve() : reject(errorOf(failure));
-      });
-    });
+  async call(request: Request): Promise<void> {
+    const { failure } = await new Promise<Settled>((resolve) => this.#send(request, resolve));
+    // Here, and not where the answer arrives: its stack has the caller.
+    if (failure !== undefined) {
+      throw errorOf(failure);
+    }
   }
 
   /** Tells a lease what happens to it, until `forget`. */
@@ -150,7 +155,7 @@ class Engine {
   /** A held lease alone does not keep the process alive; a pending call does. */
   #hold(): void {
     if (this.#calls.size + this.#keepers > 0) {
-      this.#running().ref();
+      this.#worker?.ref();
     } else {
       this.#worker?.unref();
     }

@@ -4,7 +4,6 @@ import type { Document, Failure } from "./messages.js";
 
 /** An error of Leasehold: what failed, and what to do. */
 export class LeaseholdError extends Error {
-  override name = "LeaseholdError";
   /** What failed, and what to do. */
   readonly detail: string;
   /** Stable, and meant for programs: docs/http-api.md has a table. */
@@ -34,8 +33,6 @@ export interface Holder {
 
 /** Another caller has the lock, and `wait` is over. */
 export class LockHeld extends LeaseholdError {
-  override name = "LockHeld";
-
   /** The holder, if it is known. */
   get holder(): Holder | undefined {
     const { holder } = this.document as { holder?: Holder | null };
@@ -47,18 +44,23 @@ export class LockHeld extends LeaseholdError {
  * The lease is over: stop what the lock guards. Another holder may already have the lock. `code` is
  * the reason.
  */
-export class LockLost extends LeaseholdError {
-  override name = "LockLost";
-}
+export class LockLost extends LeaseholdError {}
 
 /** The sidecar, or the API server behind it, did not answer in time. Nothing is held. */
-export class Unavailable extends LeaseholdError {
-  override name = "Unavailable";
-}
+export class Unavailable extends LeaseholdError {}
 
 /** The sidecar refused the request; `detail` says what to correct. */
-export class Refused extends LeaseholdError {
-  override name = "Refused";
+export class Refused extends LeaseholdError {}
+
+// The stack of an error begins with the name, and a bundler may rename the classes.
+for (const [name, { prototype }] of Object.entries({
+  LeaseholdError,
+  LockHeld,
+  LockLost,
+  Unavailable,
+  Refused,
+})) {
+  Object.defineProperty(prototype, "name", { value: name });
 }
 
 const CLASSES = { held: LockHeld, lost: LockLost, unavailable: Unavailable, refused: Refused };

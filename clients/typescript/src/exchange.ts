@@ -12,6 +12,8 @@ export interface Call {
   readonly method: "POST" | "DELETE";
   readonly path: string;
   readonly body?: Document;
+  /** The sidecar answers from memory, at once. */
+  readonly isQuick?: true;
 }
 
 /** A whole answer. `document` is empty if its body is not a JSON object. */
@@ -31,6 +33,8 @@ export interface Handler {
 
 /** Connections for further calls. A stream has one of its own. */
 const KEPT = new http.Agent({ keepAlive: true, maxFreeSockets: 4 });
+/** Few for thousands of renewals: while the sidecar stands still, they must not take all files. */
+const SHARED = new http.Agent({ keepAlive: true, maxSockets: 8 });
 /** A sidecar that runs notices sooner that its client hangs up. */
 const HANG_UP_MS = 1000;
 /** No sidecar says more at once. */
@@ -69,7 +73,8 @@ export class Exchange {
     this.#call = call;
     this.#version = version;
     this.#handler = handler;
-    this.#start(handler.received === undefined ? KEPT : false);
+    const shared = call.isQuick ? SHARED : KEPT;
+    this.#start(handler.received === undefined ? shared : false);
     if (until !== undefined) {
       this.#timer = timers.at(until, () => this.fail("it did not answer in time"));
     }

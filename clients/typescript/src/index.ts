@@ -24,7 +24,7 @@ import {
 import type { Election, Leader } from "./election.js";
 import type { Lease } from "./lease.js";
 
-export type { Body, CandidateOptions, Holding, LeadOptions, LockOptions } from "./client.js";
+export type { Body, CandidateOptions, LeadOptions, LockOptions, OwnerOptions } from "./client.js";
 export { Client } from "./client.js";
 export type { Election, Leader } from "./election.js";
 export type { Holder } from "./errors.js";
@@ -50,17 +50,17 @@ export function using<T>(resource: string, options: LockOptions, body: Body<T>):
 export async function using<T>(
   ...call: [string, Body<T>] | [string, LockOptions, Body<T>]
 ): Promise<T> {
-  return call.length === 2 ? sidecar().using(...call) : sidecar().using(...call);
+  return await (call.length === 2 ? sidecar().using(...call) : sidecar().using(...call));
 }
 
 /** {@link Client.lock} of the sidecar that LEASEHOLD_URL names. */
 export async function lock(resource: string, options?: LockOptions): Promise<Lease> {
-  return sidecar().lock(resource, options);
+  return await sidecar().lock(resource, options);
 }
 
 /** {@link Client.lead} of the sidecar that LEASEHOLD_URL names. */
 export async function lead(election: string, options?: LeadOptions): Promise<Lease> {
-  return sidecar().lead(election, options);
+  return await sidecar().lead(election, options);
 }
 
 /** {@link Client.elect} of the sidecar that LEASEHOLD_URL names. */
