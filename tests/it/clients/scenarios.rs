@@ -334,7 +334,7 @@ pub(super) async fn waiter_outlives_a_restart_of_the_sidecar<C: Fn() -> Command>
 
 pub(super) async fn many_leases_share_a_few_threads<C: Fn() -> Command>(kind: Kind<C>) {
     let data = tempfile::tempdir().unwrap();
-    let dev = Dev::start(data.path(), &["--session-ttl", "15"]).await;
+    let dev = Dev::start(data.path(), &["--session-ttl", "30"]).await;
     let mut app = kind.start(dev.url()).await;
     // A sidecar has 512 streams.
     let (count, ttl) = kind.ttl.map_or((300, None), |_| (1000, Some(60)));
@@ -346,7 +346,7 @@ pub(super) async fn many_leases_share_a_few_threads<C: Fn() -> Command>(kind: Ki
     let after = app.threads();
     // A runtime may start a thread for each processor, but not for each lease.
     assert!(after < before + 16, "{before} threads became {after}");
-    passes(Duration::from_secs(16)).await;
+    passes(Duration::from_secs(31)).await;
     let held = app.call(json!({"call": "check-many"})).await;
     assert_eq!(held["held"], count, "after the first validity");
 }

@@ -1,3 +1,5 @@
+//! The client for TypeScript and JavaScript.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

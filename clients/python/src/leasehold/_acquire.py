@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from . import _clock
 from ._engine import Engine, Exchange, Timer, log
-from ._lease import CALL_SECONDS, Lease, call
+from ._lease import CALL_SECONDS, Lease, persistent_call, release
 from ._wire import JSON, Answer, Event, Request
 from .errors import LeaseholdError, LockHeld, LockLost, Unavailable, of_document
 
@@ -182,11 +182,13 @@ class ByConnection(Acquisition):
             body["waitSeconds"] = left
         request = Request("POST", self._wanted.hold_path, body)
         self._exchange = self._engine.request(request, self, None)
-        self._expect_event_within(self._SILENCE if left is None else left + CALL_SECONDS)
+        self._expect_event()
 
-    def _expect_event_within(self, seconds: float) -> None:
+    def _expect_event(self) -> None:
         if self._next is not None:
             self._next.cancel()
+        left = self._wait_left()
+        seconds = self._SILENCE if left is None else min(self._SILENCE, left + CALL_SECONDS)
         exchange = self._exchange
         if exchange is not None:
             why = f"{self._engine.address} did not answer in time"
@@ -200,8 +202,7 @@ class ByConnection(Acquisition):
         data = event.data
         if event.name == "waiting":
             self._outage_since = None
-            if self._until is None:
-                self._expect_event_within(self._SILENCE)
+            self._expect_event()
         elif event.name == "acquired":
             self._stop_expecting()
             if not self._granted(data):
@@ -251,6 +252,8 @@ class ByRenewal(Acquisition):
     def __init__(self, engine: Engine, wanted: Wanted) -> None:
         super().__init__(engine, wanted)
         self._request_id = str(uuid.uuid4())
+        # The last request, until it is answered: the sidecar may have granted it.
+        self._unanswered: dict[str, object] | None = None
 
     def attempt(self) -> None:
         self._sent = _clock.now()
@@ -262,18 +265,20 @@ class ByRenewal(Acquisition):
             "waitSeconds": poll,
             "requestId": self._request_id,
         }
+        self._unanswered = body
         request = Request("POST", "/v1/locks/acquire", body)
         until = self._sent + poll + CALL_SECONDS
         self._exchange = self._engine.request(request, self, until)
 
     def answered(self, answer: Answer) -> None:
         self._exchange = None
+        self._unanswered = None
         if answer.status != 200:
             super().answered(answer)
         elif self._granted(answer.document):
             self._renew_after(answer.document)
         else:
-            self._delete(str(answer.document["leaseId"]))
+            release(self._engine, str(answer.document["leaseId"]))
             if not self.future.cancelled():
                 self._request_id = str(uuid.uuid4())
                 self.refused(Unavailable("the answer came too late", "no_answer"))
@@ -334,11 +339,29 @@ class ByRenewal(Acquisition):
         if self._next is not None:
             self._next.cancel()
         if self._lease is not None and self._lease.reason != "released":
-            self._delete(self._lease.lease_id)
+            release(self._engine, self._lease.lease_id)
 
-    def _delete(self, lease_id: str) -> None:
-        # Without an answer the sidecar frees it all the same, only later.
-        call(self._engine, Request("DELETE", f"/v1/locks/{lease_id}"))
+    def _abandon(self) -> None:
+        super()._abandon()
+        self._give_back()
+
+    def _fail(self, error: LeaseholdError) -> None:
+        self._give_back()
+        super()._fail(error)
+
+    def _give_back(self) -> None:
+        """Releases what the last request may have acquired: a repetition gets the same lease."""
+        if self._unanswered is None:
+            return
+        request = Request("POST", "/v1/locks/acquire", {**self._unanswered, "waitSeconds": 0})
+        self._unanswered = None
+        repeated = persistent_call(self._engine, request)
+
+        def answered(future: Future[Answer]) -> None:
+            if future.exception() is None and future.result().status == 200:
+                release(self._engine, str(future.result().document["leaseId"]))
+
+        repeated.add_done_callback(answered)
 
 
 class _Renewal:

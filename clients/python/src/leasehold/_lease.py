@@ -16,6 +16,9 @@ from .errors import LeaseholdError, LockLost, Unavailable, of_document
 # How long a call may take that does not wait for a lock. The sidecar answers a release after two
 # seconds at most, and tries other writes for about five.
 CALL_SECONDS = 10.0
+# A release that got no answer is repeated after this time.
+_RELEASE_SECONDS = 3.0
+_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -223,8 +226,7 @@ class Lease:
             seconds = min(CALL_SECONDS, self._deadline - _clock.now())
         if end is None:
             # After the deadline the lock is no longer this one's to release.
-            request = Request("DELETE", f"/v1/locks/{self.lease_id}")
-            return call(self._engine, request, self._drop, seconds)
+            return release(self._engine, self.lease_id, seconds, self._drop)
         if end.reason == "released":
             return None
         raise LockLost(end.detail, end.reason)
@@ -237,16 +239,31 @@ class Lease:
             raise error
         elif error is not None:
             log.warning("release of %s is not confirmed: %s", self.resource, error)
+        elif answer.status == 202:
+            log.warning("release of %s is pending: %s", self.resource, answer.document)
 
 
 class _Call:
-    """A request with one answer."""
+    """A request with one answer. Without an answer it may be repeated."""
 
-    def __init__(self, after: Callable[[], None] | None) -> None:
+    def __init__(self, engine: Engine, request: Request, seconds: float, attempt: float | None):
         self.future: Future[Answer] = Future()
-        self._after = after
+        self.after: Callable[[], None] | None = None
+        self._engine = engine
+        self._request = request
+        self._until = _clock.now() + seconds
+        self._attempt = attempt
+
+    def send(self) -> None:
+        """On the thread: makes an attempt."""
+        until = self._until
+        if self._attempt is not None:
+            until = min(until, _clock.now() + self._attempt)
+        self._engine.request(self._request, self, until)
 
     def answered(self, answer: Answer) -> None:
+        if answer.status in (429, 503) and self._repeats():
+            return
         self._end()
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(answer)
@@ -255,30 +272,54 @@ class _Call:
         """No call of this kind streams."""
 
     def broke(self, why: str) -> None:
+        if self._repeats():
+            return
         self._end()
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(Unavailable(why, "no_answer"))
 
+    def _repeats(self) -> bool:
+        time = _clock.now() + _PAUSE_SECONDS
+        if self._attempt is None or time >= self._until:
+            return False
+        self._engine.at(time, self.send)
+        return True
+
     def _end(self) -> None:
-        if self._after is not None:
-            self._after()
+        if self.after is not None:
+            self.after()
 
 
-def call(
+def call(engine: Engine, request: Request) -> Future[Answer]:
+    """Sends a request once."""
+    made = _Call(engine, request, CALL_SECONDS, None)
+    engine.post(made.send)
+    return made.future
+
+
+def persistent_call(
     engine: Engine,
     request: Request,
-    after: Callable[[], None] | None = None,
     seconds: float = CALL_SECONDS,
+    after: Callable[[], None] | None = None,
 ) -> Future[Answer]:
-    """Sends a request. `after` is called on the thread, before the future has a value."""
-    made = _Call(after)
-    until = _clock.now() + seconds
-
-    def send() -> None:
-        engine.request(request, made, until)
-
-    engine.post(send)
+    """Sends a request until it is answered. `after` is called on the thread, before the future
+    has a value."""
+    made = _Call(engine, request, seconds, _RELEASE_SECONDS)
+    made.after = after
+    engine.post(made.send)
     return made.future
+
+
+def release(
+    engine: Engine,
+    lease_id: str,
+    seconds: float = CALL_SECONDS,
+    after: Callable[[], None] | None = None,
+) -> Future[Answer]:
+    """Releases a lease at the sidecar. Without an answer its lock is free later."""
+    request = Request("DELETE", f"/v1/locks/{lease_id}")
+    return persistent_call(engine, request, seconds, after)
 
 
 def _error_of(answer: Answer) -> LeaseholdError | None:

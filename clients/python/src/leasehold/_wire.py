@@ -139,7 +139,8 @@ class Conversation:
                 else:
                     return
         except h11.ProtocolError as error:
-            raise ProtocolError(str(error)) from error
+            why = str(error) if data else "the sidecar closed the connection"
+            raise ProtocolError(why) from error
 
     @property
     def can_continue(self) -> bool:

@@ -52,36 +52,16 @@ final class ByRenewal extends Acquisition {
       return;
     }
     isUncertain = false;
-    Handler releases =
-        new Handler() {
-          @Override
-          public void answered(Answer answer) {
-            String leaseId = answer.document().text("leaseId");
-            if (answer.status() == 200 && leaseId != null) {
-              delete(leaseId);
-            }
+    Call.persistently(
+        engine,
+        acquire(0),
+        Http.CALL.toNanos(),
+        (answer, problem) -> {
+          String leaseId = answer == null ? null : answer.document().text("leaseId");
+          if (leaseId != null) {
+            Call.release(engine, leaseId);
           }
-
-          @Override
-          public void broke(Problem problem) {
-            // The lock is free after its TTL.
-          }
-        };
-    http.send(acquire(0), plus(Clock.now(), Http.CALL), releases);
-  }
-
-  private void delete(String leaseId) {
-    Handler ignores =
-        new Handler() {
-          @Override
-          public void answered(Answer answer) {}
-
-          @Override
-          public void broke(Problem problem) {
-            // The lock is free after its TTL.
-          }
-        };
-    http.send(Request.delete(leaseId), plus(Clock.now(), Http.CALL), ignores);
+        });
   }
 
   @Override
@@ -99,7 +79,7 @@ final class ByRenewal extends Acquisition {
     if (granted(document)) {
       renewAfter(document);
     } else {
-      delete(leaseId);
+      Call.release(engine, leaseId);
       requestId = UUID.randomUUID().toString();
       refused(Problem.noAnswer("the answer came too late"));
     }
@@ -193,7 +173,7 @@ final class ByRenewal extends Acquisition {
       exchange.close();
     }
     if (ended.wasLost()) {
-      delete(ended.leaseId());
+      Call.release(engine, ended.leaseId());
     }
     engine.remove(this);
   }

@@ -263,7 +263,7 @@ public final class Lease implements AutoCloseable {
   public void complete(String key) {
     check();
     engine.loop().mustNotBeHere();
-    Calls.join(completion(key));
+    Waits.join(completion(key));
   }
 
   /**
@@ -274,17 +274,16 @@ public final class Lease implements AutoCloseable {
    */
   public CompletableFuture<Void> completeAsync(String key) {
     check();
-    return Calls.forApp(engine, completion(key));
+    return Waits.forApp(engine, completion(key));
   }
 
   private CompletableFuture<Void> completion(String key) {
     Request request = Request.post("/v1/locks/" + leaseId + "/complete", Map.of("key", key));
     CompletableFuture<Void> result = new CompletableFuture<>();
-    Calls.send(
+    Call.once(
         engine,
         request,
-        Http.CALL.toNanos(),
-        (status, problem) -> {
+        (answer, problem) -> {
           if (problem == null) {
             result.complete(null);
             return;
@@ -309,7 +308,7 @@ public final class Lease implements AutoCloseable {
   public void close() {
     engine.loop().mustNotBeHere();
     disarm();
-    Calls.join(beginRelease());
+    Waits.join(beginRelease());
   }
 
   /**
@@ -319,7 +318,7 @@ public final class Lease implements AutoCloseable {
    */
   public CompletableFuture<Void> releaseAsync() {
     disarm();
-    return Calls.forApp(engine, beginRelease());
+    return Waits.forApp(engine, beginRelease());
   }
 
   /** No interrupt may follow the block. */
@@ -353,24 +352,25 @@ public final class Lease implements AutoCloseable {
       timeout = Math.min(Http.CALL.toNanos(), deadline - Clock.now());
     }
     ending.countDown();
-    Calls.send(
+    Call.persistently(
         engine,
         Request.delete(leaseId),
         timeout,
-        (status, problem) -> {
+        (answer, problem) -> {
           drop.accept(this);
           over.complete(null);
-          released(begun, status, problem);
+          released(begun, answer, problem);
         });
     return begun;
   }
 
-  private void released(CompletableFuture<Void> begun, int status, @Nullable Problem problem) {
+  private void released(
+      CompletableFuture<Void> begun, @Nullable Answer answer, @Nullable Problem problem) {
     if (problem != null && problem.kind() == Problem.Kind.LOST) {
       begun.completeExceptionally(problem.toException());
       return;
     }
-    boolean isConfirmed = problem == null && status != 202;
+    boolean isConfirmed = answer != null && answer.status() != 202;
     if (!isConfirmed) {
       Object why = problem == null ? "it is pending" : problem;
       Log.LOG.log(WARNING, "release of {0} is not confirmed: {1}", resource, why);

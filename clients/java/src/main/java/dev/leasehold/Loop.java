@@ -96,8 +96,10 @@ final class Loop implements Executor {
   private void run() {
     while (true) {
       Runnable task = next();
-      if (task != null) {
+      // What has arrived counts before what is overdue: it may prolong a lease.
+      while (task != null) {
         safely(task);
+        task = tasks.poll();
       }
       runTimers();
       synchronized (mutex) {
