@@ -26,6 +26,8 @@ final class Engine {
   private final @Nullable ExecutorService ownCallbacks;
   // On the loop: those that wait, and those that hold a lease.
   private final Set<Acquisition> active = new LinkedHashSet<>();
+  private final Set<Call> calls = new LinkedHashSet<>();
+  private boolean isEnding;
   private volatile boolean isClosed;
 
   Engine(Address address, @Nullable LeaseListener listener, @Nullable Executor callbacks) {
@@ -143,6 +145,16 @@ final class Engine {
     active.remove(acquisition);
   }
 
+  /** On the loop: returns false if the client has ended. */
+  boolean add(Call call) {
+    return !isEnding && calls.add(call);
+  }
+
+  /** On the loop: returns false if the call has ended before. */
+  boolean remove(Call call) {
+    return calls.remove(call);
+  }
+
   void mustBeOpen() {
     if (isClosed) {
       throw new IllegalStateException("this client is closed");
@@ -158,7 +170,7 @@ final class Engine {
         () -> {
           Set.copyOf(active).forEach(Acquisition::closeClient);
           loop.execute(this::closeWhenIdle);
-          loop.at(Clock.now() + CLOSING, this::closeNow);
+          loop.at(Clock.now() + CLOSING, this::end);
         });
     try {
       if (!loop.hasEndedWithin(2 * CLOSING)) {
@@ -173,14 +185,16 @@ final class Engine {
   }
 
   private void closeWhenIdle() {
-    if (http.isIdle()) {
-      loop.close();
+    if (http.isIdle() && calls.isEmpty()) {
+      end();
     } else {
       loop.at(Clock.now() + 10_000_000, this::closeWhenIdle);
     }
   }
 
-  private void closeNow() {
+  private void end() {
+    isEnding = true;
+    Set.copyOf(calls).forEach(Call::end);
     http.closeAll();
     loop.close();
   }
