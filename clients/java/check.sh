@@ -20,7 +20,13 @@ inputs() {
 inputs >"$work/inputs.now"
 cmp -s "$work/inputs.now" "$work/inputs" && exit
 rm -f "$work/inputs"
-mvn --batch-mode --quiet --no-transfer-progress -Dstyle.color=never -DbuildDirectory="$work/build" verify
+version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' pom.xml)
+grep -q "VERSION = \"$version\"" src/main/java/dev/leasehold/Version.java || {
+  echo "Version.java and pom.xml have different versions" >&2
+  exit 1
+}
+rm -f "$work"/build/*.jar
+mvn --activate-profiles check --batch-mode --quiet --no-transfer-progress -Dstyle.color=never -DbuildDirectory="$work/build" verify
 # As a user gets it: the jar and what it depends on.
 rm -rf "$work/lib" "$work/programs"
 mkdir "$work/lib"
