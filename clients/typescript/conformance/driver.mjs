@@ -142,6 +142,11 @@ async function run(call) {
         many.push(await client.lock(`${call.resource}-${n}`, options(call)));
       }
       return answer(call, { held: many.length });
+    case "round": {
+      const start = performance.now();
+      await client.using(call.resource, options(call), () => {});
+      return answer(call, { ms: performance.now() - start });
+    }
     case "check-many":
       return answer(call, { held: many.filter((lease) => lease.remaining > 0).length });
     case "busy": {

@@ -5,16 +5,15 @@
  * request, which is later.
  */
 
+import { CALL_MS, Calls, leasePath } from "./calls.js";
 import type { Cell } from "./cell.js";
 import { failureOf, noAnswer } from "./errors.js";
-import { type Answer, type Call, Exchange, type Handler } from "./exchange.js";
+import type { Answer, Exchange } from "./exchange.js";
 import { Holding, type Way } from "./holding.js";
 import type { Address, Document, Failure, Grant, Wanted } from "./messages.js";
 import type { Timer } from "./timers.js";
 import type { Context } from "./worker.js";
 
-/** How long a call may take that does not wait for a lock. */
-export const CALL_MS = 10_000;
 /** How long a sidecar may be away, or unable to answer. A restart takes a few seconds. */
 const OUTAGE_MS = 30_000;
 const FIRST_PAUSE_MS = 100;
@@ -35,6 +34,7 @@ export interface Start {
 export abstract class Acquisition implements Way {
   protected readonly context: Context;
   protected readonly wanted: Wanted;
+  protected readonly calls: Calls;
   protected holding: Holding | undefined;
   protected exchange: Exchange | undefined;
   /** The next try, the next renewal, or the end of the patience for an answer. */
@@ -51,6 +51,7 @@ export abstract class Acquisition implements Way {
     this.#start = start;
     this.context = context;
     this.wanted = wanted;
+    this.calls = new Calls(context, start.address);
     this.#until = wanted.wait === undefined ? undefined : context.clock.now() + wanted.wait;
   }
 
@@ -87,15 +88,15 @@ export abstract class Acquisition implements Way {
       this.context.forget(this.#start.lease);
       done(failure);
     };
-    this.delete(end, Math.min(CALL_MS, left));
+    this.calls.release(this.leaseId, end, Math.min(CALL_MS, left));
   }
 
   /** Records work in the lock. */
   complete(key: string, done: (failure?: Failure) => void): void {
-    const { holding } = this;
-    this.call({ method: "POST", path: `${holding?.path}/complete`, body: { key } }, (failure) => {
+    const path = `${leasePath(this.leaseId)}/complete`;
+    this.calls.once({ method: "POST", path, body: { key } }, ({ failure }) => {
       if (failure?.kind === "lost") {
-        holding?.lose(failure.code, failure.detail);
+        this.holding?.lose(failure.code, failure.detail);
       }
       done(failure);
     });
@@ -109,32 +110,16 @@ export abstract class Acquisition implements Way {
     this.#close();
   }
 
+  /** Empty before the grant. */
+  protected get leaseId(): string {
+    return this.holding?.grant.leaseId ?? "";
+  }
+
   /** Sends the request for the lock. */
   protected abstract attempt(): void;
 
   /** Ends what waits for the lock. */
   protected abstract abandon(done: () => void): void;
-
-  protected send(call: Call, handler: Handler, until?: number): Exchange {
-    return new Exchange(this.context, this.#start.address, call, handler, until);
-  }
-
-  /** Sends a call that has only success or a failure. */
-  protected call(call: Call, done: (failure?: Failure) => void, time = CALL_MS): void {
-    const handler: Handler = {
-      answered: ({ status, document }) =>
-        done(status >= 200 && status < 300 ? undefined : failureOf(status, document)),
-      broke: (why) => done(noAnswer(why)),
-    };
-    this.send(call, handler, this.context.clock.now() + time);
-  }
-
-  /** Tells the sidecar that the lease has ended. */
-  protected delete(done: (failure?: Failure) => void, time = CALL_MS): void {
-    if (this.holding !== undefined) {
-      this.call({ method: "DELETE", path: this.holding.path }, done, time);
-    }
-  }
 
   /** An answer without a stream that is not a grant. */
   protected answered({ status, document }: Answer): void {
@@ -152,6 +137,7 @@ export abstract class Acquisition implements Way {
     this.#outageSince ??= now;
     const passes = failure.kind === "unavailable" && !LASTING.has(failure.code);
     if (this.isWaitOver() || !passes || now - this.#outageSince >= OUTAGE_MS) {
+      this.abandon(() => {});
       this.#fail(failure);
       return;
     }

@@ -3,7 +3,8 @@
  * while the connection is open.
  */
 
-import { Acquisition, CALL_MS, grantOf, NO_SIDECAR } from "./acquisition.js";
+import { Acquisition, grantOf, NO_SIDECAR } from "./acquisition.js";
+import { CALL_MS } from "./calls.js";
 import { failureOf, noAnswer } from "./errors.js";
 import type { Event } from "./events.js";
 import type { Holding } from "./holding.js";
@@ -21,7 +22,7 @@ export class ByConnection extends Acquisition {
       : "/v1/locks/hold";
     const body = left === undefined ? wanted.body : { ...wanted.body, waitSeconds: left };
     this.sent = this.context.clock.sent();
-    this.exchange = this.send(
+    this.exchange = this.calls.send(
       { method: "POST", path, body },
       {
         answered: (answer) => {

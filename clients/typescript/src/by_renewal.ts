@@ -4,11 +4,12 @@
  */
 
 import { randomUUID } from "node:crypto";
-import { Acquisition, CALL_MS, grantOf, NO_SIDECAR } from "./acquisition.js";
+import { Acquisition, grantOf, NO_SIDECAR } from "./acquisition.js";
+import { CALL_MS, leasePath } from "./calls.js";
 import { failureOf, noAnswer } from "./errors.js";
-import type { Answer, Handler } from "./exchange.js";
+import type { Answer, Call, Handler } from "./exchange.js";
 import type { Holding } from "./holding.js";
-import type { Failure, Grant } from "./messages.js";
+import type { Failure } from "./messages.js";
 
 /** The sidecar's own bound for a long poll. */
 const LONGEST_POLL = 240;
@@ -24,14 +25,13 @@ export class ByRenewal extends Acquisition {
   /** The lease is lost. The sidecar may still hold it. */
   override drop(): void {
     super.drop();
-    // Without an answer the sidecar frees it all the same, only later.
-    this.delete(() => {});
+    this.calls.release(this.leaseId, () => {});
   }
 
   protected override attempt(): void {
     const poll = Math.min(this.waitLeft() ?? LONGEST_POLL, LONGEST_POLL);
     this.sent = this.context.clock.sent();
-    this.#acquire(poll, {
+    const handler: Handler = {
       answered: (answer) => {
         this.exchange = undefined;
         this.answered(answer);
@@ -40,7 +40,9 @@ export class ByRenewal extends Acquisition {
         this.exchange = undefined;
         this.broke(why);
       },
-    });
+    };
+    const until = this.context.clock.now() + poll * 1000 + CALL_MS;
+    this.exchange = this.calls.send(this.#acquireCall(poll), handler, until);
   }
 
   /**
@@ -50,16 +52,17 @@ export class ByRenewal extends Acquisition {
    */
   protected override abandon(done: () => void): void {
     if (this.exchange !== undefined) {
-      this.exchange.hangUp(() => this.#release(done));
+      this.exchange.hangUp(() => this.#giveBack(done));
     } else if (this.#mayBeGranted) {
-      this.#release(done);
+      this.#giveBack(done);
     } else {
       done();
     }
   }
 
   protected override answered(answer: Answer): void {
-    this.#mayBeGranted = false;
+    // One that only could not be served says nothing of the tries before it.
+    this.#mayBeGranted &&= answer.status >= 500;
     if (answer.status !== 200) {
       super.answered(answer);
       return;
@@ -70,7 +73,7 @@ export class ByRenewal extends Acquisition {
     } else if (this.granted(grant)) {
       this.#renewAt(this.sent + grant.renewAfterMs);
     } else {
-      this.#free(grant, () => {});
+      this.calls.release(grant.leaseId, () => {});
       this.#requestId = randomUUID();
       this.refused(noAnswer("the answer came too late"));
     }
@@ -96,37 +99,26 @@ export class ByRenewal extends Acquisition {
     }
   }
 
-  #acquire(waitSeconds: number, handler: Handler): void {
-    const body = {
-      ...this.wanted.body,
-      ttlSeconds: this.wanted.ttlSeconds,
-      waitSeconds,
-      requestId: this.#requestId,
+  #acquireCall(waitSeconds: number): Call {
+    const { body, ttlSeconds } = this.wanted;
+    const requestId = this.#requestId;
+    return {
+      method: "POST",
+      path: "/v1/locks/acquire",
+      body: { ...body, ttlSeconds, waitSeconds, requestId },
     };
-    const call = { method: "POST", path: "/v1/locks/acquire", body } as const;
-    const until = this.context.clock.now() + waitSeconds * 1000 + CALL_MS;
-    this.exchange = this.send(call, handler, until);
   }
 
   /** Releases what the last request was granted, if it was. */
-  #release(done: () => void): void {
-    this.#acquire(0, {
-      answered: ({ status, document }) => {
-        const grant = status === 200 ? grantOf(document) : undefined;
-        if (grant === undefined) {
-          done();
-        } else {
-          this.#free(grant, done);
-        }
-      },
-      broke: () => done(),
+  #giveBack(done: () => void): void {
+    this.calls.persist(this.#acquireCall(0), (outcome) => {
+      const grant = outcome.failure === undefined ? grantOf(outcome.answer.document) : undefined;
+      if (grant === undefined) {
+        done();
+      } else {
+        this.calls.release(grant.leaseId, () => done());
+      }
     });
-  }
-
-  /** Releases what the caller never received. */
-  #free(grant: Grant, done: () => void): void {
-    const path = `/v1/locks/${encodeURIComponent(grant.leaseId)}`;
-    this.call({ method: "DELETE", path }, done);
   }
 
   #renewAt(time: number): void {
@@ -139,7 +131,7 @@ export class ByRenewal extends Acquisition {
     if (holding === undefined || remaining <= 0) {
       return;
     }
-    const path = `${holding.path}/renew`;
+    const path = `${leasePath(holding.grant.leaseId)}/renew`;
     const call = { method: "POST", path, body: {}, isQuick: true } as const;
     const sent = this.context.clock.sent();
     const handler: Handler = {
@@ -147,7 +139,7 @@ export class ByRenewal extends Acquisition {
       broke: (why) => this.#notRenewed(holding, why),
     };
     // Leaves time for another try.
-    this.exchange = this.send(call, handler, sent + Math.min(CALL_MS, remaining / 2));
+    this.exchange = this.calls.send(call, handler, sent + Math.min(CALL_MS, remaining / 2));
   }
 
   #renewed(holding: Holding, sent: number, { status, document }: Answer): void {

@@ -29,11 +29,6 @@ export class Holding {
     this.#way = way;
   }
 
-  /** The path of its calls. */
-  get path(): string {
-    return `/v1/locks/${encodeURIComponent(this.grant.leaseId)}`;
-  }
-
   /** Milliseconds; 0 if it has ended. */
   get remaining(): number {
     return this.#cell.remaining();

@@ -89,6 +89,22 @@ test("two releases send one request, and the stream is closed", async (t) => {
   await calls[0]?.closed;
 });
 
+test("a release without an answer is repeated, and one that is pending is a warning", async (t) => {
+  let releases = 0;
+  const { url } = await sidecar(t, ({ method }, response) => {
+    if (method === "POST") {
+      stream(response, ["acquired", GRANT]);
+    } else {
+      releases += 1;
+      releases === 1 ? response.destroy() : answer(response, 202, { detail: "not confirmed" });
+    }
+  });
+  const warned = once(process, "warning");
+  await (await new Client(url).lock("report")).release();
+  assert.equal(releases, 2);
+  assert.match((await warned)[0].message, /not confirmed/);
+});
+
 test("a body's own error says more than the loss", async (t) => {
   const { client, say } = await held(t);
   const failed = client.using("report", async (_lease, signal) => {
