@@ -98,6 +98,7 @@ final class Driver {
           answer(call, Map.of());
         }
         case "start" -> start(call);
+        case "round" -> round(call);
         default -> style.tell(call);
       }
     }
@@ -108,6 +109,15 @@ final class Driver {
       many.add(client.lock(call.text("resource") + "-" + number, call.options()));
     }
     answer(call, Map.of("held", many.size()));
+  }
+
+  /** Measures one lock and unlock. */
+  private void round(Call call) throws InterruptedException {
+    long start = System.nanoTime();
+    try (Lease lease = client.lock(call.text("resource"), call.options())) {
+      lease.check();
+    }
+    answer(call, Map.of("ms", (System.nanoTime() - start) / 1e6));
   }
 
   /** Becomes a candidate, or says whether it leads. */
