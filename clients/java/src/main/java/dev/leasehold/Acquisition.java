@@ -36,7 +36,7 @@ abstract class Acquisition implements Handler {
   final CompletableFuture<Lease> result = new CompletableFuture<>();
 
   /** The time at which the last request was sent. */
-  long sent;
+  private long sent;
 
   /** Why there is no lease. It is set before {@link #result} fails. */
   volatile @Nullable Problem problem;
@@ -189,8 +189,25 @@ abstract class Acquisition implements Handler {
 
   /** Returns the deadline that an answer to the last request, or an event, promises. */
   final long deadline(Document document) {
-    long validFor = Math.min(LONGEST_VALIDITY, document.needNumber("validForMs"));
-    return sent + MILLISECONDS.toNanos(validFor);
+    return after(document.needNumber("validForMs"));
+  }
+
+  /** Sends a request, and takes its answer. */
+  final Exchange send(Request request, long until, Handler handler) {
+    sent = Clock.sent();
+    return http.send(request, until, handler);
+  }
+
+  /** An exchange has been answered: promises count from when its request was sent. */
+  final void count(@Nullable Exchange from) {
+    if (from != null) {
+      sent = from.sent();
+    }
+  }
+
+  /** Returns a time that an answer gives. */
+  final long after(long millis) {
+    return sent + MILLISECONDS.toNanos(Math.min(LONGEST_VALIDITY, millis));
   }
 
   final void stopTimer() {

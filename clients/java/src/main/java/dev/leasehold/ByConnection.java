@@ -20,13 +20,12 @@ final class ByConnection extends Acquisition {
 
   @Override
   void attempt() {
-    sent = Clock.sent();
     Map<String, @Nullable Object> body = wanted.body();
     if (!waitsWithoutLimit()) {
       body.put("waitSeconds", secondsLeft(LONGEST_WAIT));
     }
     Request request = Request.post(wanted.holdPath(), body);
-    exchange = http.send(request, Long.MAX_VALUE, this);
+    exchange = send(request, Long.MAX_VALUE, this);
     expectEvent();
   }
 
@@ -53,6 +52,7 @@ final class ByConnection extends Acquisition {
 
   @Override
   public void received(Event event) {
+    count(exchange);
     if (lease != null) {
       follow(lease, event);
       return;

@@ -27,10 +27,9 @@ final class ByRenewal extends Acquisition {
 
   @Override
   void attempt() {
-    sent = Clock.sent();
     long poll = secondsLeft(LONGEST_POLL);
     long until = plus(Clock.now(), Http.CALL.plusSeconds(poll));
-    exchange = http.send(acquire(poll), until, this);
+    exchange = send(acquire(poll), until, this);
   }
 
   private Request acquire(long waitSeconds) {
@@ -67,6 +66,7 @@ final class ByRenewal extends Acquisition {
   @Override
   public void answered(Answer answer) {
     Document document = answer.document();
+    count(exchange);
     exchange = null;
     if (answer.status() < 500) {
       isUncertain = false;
@@ -109,7 +109,7 @@ final class ByRenewal extends Acquisition {
   }
 
   private void renewAfter(Document document) {
-    next = loop.at(sent + MILLISECONDS.toNanos(document.needNumber("renewAfterMs")), this::renew);
+    next = loop.at(after(document.needNumber("renewAfterMs")), this::renew);
   }
 
   private void renew() {
@@ -121,12 +121,11 @@ final class ByRenewal extends Acquisition {
     if (!held.isHeld()) {
       return;
     }
-    sent = Clock.sent();
     // Leaves time for another try.
     Duration half = remaining.dividedBy(2);
     Duration timeout = half.compareTo(Http.CALL) < 0 ? half : Http.CALL;
     Request request = Request.post("/v1/locks/" + held.leaseId() + "/renew", Map.of());
-    exchange = http.send(request, plus(Clock.now(), timeout), new Renewal(held));
+    exchange = send(request, plus(Clock.now(), timeout), new Renewal(held));
   }
 
   private final class Renewal implements Handler {
@@ -140,6 +139,7 @@ final class ByRenewal extends Acquisition {
     public void answered(Answer answer) {
       Document document = answer.document();
       if (answer.status() == 200) {
+        count(exchange);
         held.prolong(deadline(document));
         Document request = document.document("releaseRequested");
         if (request != null) {

@@ -165,13 +165,12 @@ final class Engine {
   /** Ends all waits and leases, and waits until the sidecar knows, for a bounded time. */
   void close() {
     loop.mustNotBeHere();
-    isClosed = true;
-    loop.execute(
-        () -> {
-          Set.copyOf(active).forEach(Acquisition::closeClient);
-          loop.execute(this::closeWhenIdle);
-          loop.at(Clock.now() + CLOSING, this::end);
-        });
+    synchronized (this) {
+      if (!isClosed) {
+        isClosed = true;
+        loop.execute(this::beginToClose);
+      }
+    }
     try {
       if (!loop.hasEndedWithin(2 * CLOSING)) {
         Log.LOG.log(WARNING, "the client did not end in time");
@@ -182,6 +181,12 @@ final class Engine {
     if (ownCallbacks != null) {
       ownCallbacks.shutdown();
     }
+  }
+
+  private void beginToClose() {
+    Set.copyOf(active).forEach(Acquisition::closeClient);
+    loop.execute(this::closeWhenIdle);
+    loop.at(Clock.now() + CLOSING, this::end);
   }
 
   private void closeWhenIdle() {

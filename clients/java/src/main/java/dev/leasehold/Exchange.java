@@ -17,10 +17,12 @@ final class Exchange {
 
   private final Http http;
   private final Request request;
+  private final long start = Clock.sent();
   private @Nullable Handler handler;
   private Loop.@Nullable Timer timer;
   private @Nullable CompletableFuture<HttpResponse<Void>> sent;
   private @Nullable Body body;
+  private @Nullable SentBody requestBody;
   private int status;
   private boolean hasBegun;
   private boolean isRepetition;
@@ -44,8 +46,15 @@ final class Exchange {
   private void send() {
     Body made = new Body(this, http.loop());
     body = made;
-    CompletableFuture<HttpResponse<Void>> answer =
-        http.client().sendAsync(http.toHttp(request), made);
+    CompletableFuture<HttpResponse<Void>> answer;
+    try {
+      SentBody sending = new SentBody(request.toJson());
+      requestBody = sending;
+      answer = http.client().sendAsync(http.toHttp(request, sending), made);
+    } catch (RuntimeException notARequest) {
+      http.loop().execute(() -> failed(made, notARequest));
+      return;
+    }
     sent = answer;
     // A failure before the body begins comes this way alone.
     answer.whenComplete(
@@ -54,6 +63,11 @@ final class Exchange {
             http.loop().execute(() -> failed(made, error));
           }
         });
+  }
+
+  /** Returns when the request was sent, or a time before. */
+  long sent() {
+    return requestBody == null ? start : requestBody.sent();
   }
 
   /** The answer has begun. */

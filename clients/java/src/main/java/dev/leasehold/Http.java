@@ -2,7 +2,6 @@ package dev.leasehold;
 
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
-import java.net.http.HttpRequest.BodyPublishers;
 import java.time.Duration;
 import java.util.LinkedHashSet;
 import java.util.Set;
@@ -48,19 +47,15 @@ final class Http {
     return client;
   }
 
-  HttpRequest toHttp(Request request) {
+  HttpRequest toHttp(Request request, SentBody body) {
     HttpRequest.Builder builder =
         HttpRequest.newBuilder(address.of(request.path()))
             .header("User-Agent", "leasehold-java/" + Version.VERSION)
             .header("Accept", "application/json, text/event-stream");
-    Document body = request.body();
-    if (body == null) {
-      return builder.method(request.method(), BodyPublishers.noBody()).build();
+    if (request.body() != null) {
+      builder.header("Content-Type", "application/json");
     }
-    return builder
-        .header("Content-Type", "application/json")
-        .method(request.method(), BodyPublishers.ofByteArray(body.toJson()))
-        .build();
+    return builder.method(request.method(), body).build();
   }
 
   void ended(Exchange exchange) {

@@ -9,6 +9,10 @@ record Request(String method, String path, @Nullable Document body) {
     return new Request("POST", path, new Document(body));
   }
 
+  byte[] toJson() {
+    return body == null ? new byte[0] : body.toJson();
+  }
+
   static Request delete(String leaseId) {
     return new Request("DELETE", "/v1/locks/" + leaseId, null);
   }
