@@ -27,7 +27,7 @@ cd "$work/package"
 export npm_config_update_notifier=false npm_config_audit=false npm_config_fund=false
 if ! cmp -s package-lock.json "$work/installed.json"; then
   for attempt in 1 2 3; do
-    npm ci --silent --ignore-scripts && break
+    npm ci --loglevel=error --ignore-scripts >/dev/null && break
     [ $attempt -lt 3 ]
   done
   # This comes last: without this file the packages are installed again.
@@ -36,7 +36,8 @@ fi
 export PATH=$work/package/node_modules/.bin:$PATH
 
 biome ci --colors=off --vcs-enabled=false --error-on-warnings --log-level=warn .
-archive=$(npm pack --silent --pack-destination "$work")
+npm run --silent build
+archive=$(npm pack --silent --ignore-scripts --pack-destination "$work")
 typedoc --emit none --treatWarningsAsErrors --logLevel Warn
 # The declarations with those of Node, and without.
 tsc --pretty false --project tsconfig.users.json

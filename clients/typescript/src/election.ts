@@ -102,6 +102,10 @@ export class Election {
       throw error;
     }
     this.#lease = lease;
+    if (signal.aborted) {
+      // `stop` came before there was a lease to show it.
+      askForRelease(lease, { reason: "stopped" });
+    }
     try {
       await (this.#leader === undefined
         ? endOf(lease, signal)
