@@ -192,10 +192,10 @@ abstract class Acquisition implements Handler {
     return after(document.needNumber("validForMs"));
   }
 
-  /** Sends a request, and takes its answer. */
-  final Exchange send(Request request, long until, Handler handler) {
+  /** Sends the request for the lock. */
+  final Exchange send(Request request, long until) {
     sent = Clock.sent();
-    return http.send(request, until, handler);
+    return http.send(request, until, this);
   }
 
   /** An exchange has been answered: promises count from when its request was sent. */

@@ -25,7 +25,7 @@ final class ByConnection extends Acquisition {
       body.put("waitSeconds", secondsLeft(LONGEST_WAIT));
     }
     Request request = Request.post(wanted.holdPath(), body);
-    exchange = send(request, Long.MAX_VALUE, this);
+    exchange = send(request, Long.MAX_VALUE);
     expectEvent();
   }
 

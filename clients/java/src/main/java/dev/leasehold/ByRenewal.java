@@ -29,7 +29,7 @@ final class ByRenewal extends Acquisition {
   void attempt() {
     long poll = secondsLeft(LONGEST_POLL);
     long until = plus(Clock.now(), Http.CALL.plusSeconds(poll));
-    exchange = send(acquire(poll), until, this);
+    exchange = send(acquire(poll), until);
   }
 
   private Request acquire(long waitSeconds) {
@@ -125,7 +125,7 @@ final class ByRenewal extends Acquisition {
     Duration half = remaining.dividedBy(2);
     Duration timeout = half.compareTo(Http.CALL) < 0 ? half : Http.CALL;
     Request request = Request.post("/v1/locks/" + held.leaseId() + "/renew", Map.of());
-    exchange = send(request, plus(Clock.now(), timeout), new Renewal(held));
+    exchange = http.renew(request, plus(Clock.now(), timeout), new Renewal(held));
   }
 
   private final class Renewal implements Handler {

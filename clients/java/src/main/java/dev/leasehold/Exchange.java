@@ -35,15 +35,15 @@ final class Exchange {
     this.handler = handler;
   }
 
-  void start(long until) {
+  /** Fails it at a time. */
+  void expectAnswer(long until) {
     if (until != Long.MAX_VALUE) {
       String why = http.address() + " did not answer in time";
       timer = http.loop().at(until, () -> fail(Problem.noAnswer(why)));
     }
-    send();
   }
 
-  private void send() {
+  void send() {
     Body made = new Body(this, http.loop());
     body = made;
     CompletableFuture<HttpResponse<Void>> answer;

@@ -14,7 +14,13 @@ final class Http {
   private final Address address;
   private final Loop loop;
   private final HttpClient client;
+  // After a pause of the process, many renewals are due at once. A connection for each would cost
+  // more time than the leases have left.
+  private static final int MOST_RENEWALS = 16;
+
   private final Set<Exchange> open = new LinkedHashSet<>();
+  private final Set<Exchange> renewing = new LinkedHashSet<>();
+  private final Set<Exchange> toRenew = new LinkedHashSet<>();
 
   Http(Address address, Loop loop) {
     this.address = address;
@@ -39,8 +45,28 @@ final class Http {
   Exchange send(Request request, long until, Handler handler) {
     Exchange exchange = new Exchange(this, request, handler);
     open.add(exchange);
-    exchange.start(until);
+    exchange.expectAnswer(until);
+    exchange.send();
     return exchange;
+  }
+
+  /** Does what {@link #send} does, as soon as fewer renewals are under way. */
+  Exchange renew(Request request, long until, Handler handler) {
+    Exchange exchange = new Exchange(this, request, handler);
+    open.add(exchange);
+    exchange.expectAnswer(until);
+    toRenew.add(exchange);
+    renewMore();
+    return exchange;
+  }
+
+  private void renewMore() {
+    while (renewing.size() < MOST_RENEWALS && !toRenew.isEmpty()) {
+      Exchange next = toRenew.iterator().next();
+      toRenew.remove(next);
+      renewing.add(next);
+      next.send();
+    }
   }
 
   HttpClient client() {
@@ -60,6 +86,10 @@ final class Http {
 
   void ended(Exchange exchange) {
     open.remove(exchange);
+    toRenew.remove(exchange);
+    if (renewing.remove(exchange)) {
+      renewMore();
+    }
   }
 
   boolean isIdle() {
