@@ -15,6 +15,8 @@ const (
 	// silenceLimit is how long a stream may be without an event while its caller waits. The sidecar sends
 	// one at least every 40 s.
 	silenceLimit = 90 * time.Second
+	// longestWait is the sidecar's own bound for a wait by a connection.
+	longestWait = 7 * 24 * time.Hour
 )
 
 // wanted is what to acquire, and how.
@@ -86,12 +88,20 @@ func (c *Client) acquire(ctx context.Context, wanted *wanted) (*Lease, error) {
 
 func (a *acquisition) try(ctx context.Context, attempt func(context.Context) (*Lease, error)) (*Lease, error) {
 	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		start := now()
 		lease, err := attempt(ctx)
 		if err == nil {
 			return lease, nil
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if now()-start > outageLimit {
+			// The sidecar was there for most of this attempt.
+			a.alive()
 		}
 		if !a.isWorthAnother(err) {
 			return nil, err

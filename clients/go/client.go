@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"sync"
@@ -80,13 +81,19 @@ func WithHooks(hooks Hooks) ClientOption {
 type Option func(*wanted)
 
 // Wait limits for how long a lock is waited for while it is held, rounded up to seconds; default:
-// without a limit. 0 is one try.
+// without a limit. 0 is one try. More than seven days are without a limit.
 func Wait(limit time.Duration) Option {
-	return func(w *wanted) { w.wait = &limit }
+	return func(w *wanted) {
+		w.wait = nil
+		if limit <= longestWait {
+			w.wait = &limit
+		}
+	}
 }
 
 // TTL holds the lock by renewals: it is free after this silence, rounded up to seconds, and its lease
-// survives a restart of the sidecar. Default: by a connection, and it is free when the process ends.
+// survives a restart of the sidecar. Default: by a connection, and it is free when the process ends. A lead is always
+// held by a connection.
 func TTL(silence time.Duration) Option {
 	return func(w *wanted) { w.ttl = &silence }
 }
@@ -98,10 +105,11 @@ func OwnerID(name string) Option {
 
 // Metadata is shown with the holder.
 func Metadata(metadata map[string]string) Option {
+	metadata = maps.Clone(metadata)
 	return func(w *wanted) { w.metadata = metadata }
 }
 
-// Preferred has a candidate of an election get the lead before those that are not preferred.
+// Preferred has a candidate of an election get the lead before those that are not preferred. It does nothing for a lock.
 func Preferred() Option {
 	return func(w *wanted) { w.preferred = true }
 }
@@ -181,7 +189,7 @@ func (c *Client) tryDelete(ctx context.Context, leaseID string) error {
 	return nil
 }
 
-// drop releases a lease that no one uses. Without an answer its lock is free later.
+// drop releases a lease that the app does not have. Without an answer its lock is free later.
 func (c *Client) drop(leaseID string) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()

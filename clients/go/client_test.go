@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -109,11 +110,53 @@ func TestAddressesAreChecked(t *testing.T) {
 	}
 }
 
+func TestEnvironmentsProxyIsNotUsed(t *testing.T) {
+	// The suite cannot see it: net/http uses no proxy for localhost.
+	client, err := New("http://leasehold:7373")
+	if err != nil || client.sidecar.http.Transport.(*http.Transport).Proxy != nil {
+		t.Error(err)
+	}
+}
+
+func TestCancelledCallerSendsNothing(t *testing.T) {
+	client := serve(t, func(w http.ResponseWriter, _ request) { fmt.Fprint(w, granted) })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, options := range [][]Option{nil, {TTL(time.Minute)}} {
+		if _, _, err := client.Lock(ctx, "r", options...); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	if len(client.requests) != 0 {
+		t.Error(client.requests)
+	}
+}
+
+func TestGrantWithoutAnAnswerIsGivenBackAfterAnotherAnswer(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	var count atomic.Int32
+	client := serve(t, func(w http.ResponseWriter, read request) {
+		switch count.Add(1) {
+		case 1: // It was granted, and the answer gets lost.
+			panic(http.ErrAbortHandler)
+		case 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			leave()
+		default:
+			fmt.Fprint(w, granted)
+		}
+	})
+	if _, _, err := client.Lock(ctx, "r", TTL(time.Minute)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	client.eventually(t, "release", func(read request) bool { return read.method == http.MethodDelete })
+}
+
 func TestEventsMayComeInPieces(t *testing.T) {
 	client := serve(t, func(w http.ResponseWriter, read request) {
 		if read.path == "/v1/locks/hold" {
 			euro := `{"reason":"person_asked","actor":"ä","message":"€"}`
-			stream(w, ": a comment\n\nevent: waiting\ndata: {}\n\nevent: acqu", "ired\ndata: "+granted+"\n", "\n",
+			stream(w, ": a comment\ndata: without a name\n\nevent: waiting\ndata: {}\n\nevent: acqu", "ired\ndata: "+granted+"\n", "\n",
 				"event: of-the-future\ndata: {\"x\":1}\n\nevent: release-requested\ndata: "+euro[:45], euro[45:]+"\n\n",
 				"event: lost\r\ndata: {\"reason\":\"force_released\",\"detail\":\"why\"}\r\n\r\n")
 		}

@@ -3,6 +3,7 @@ package leasehold
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -38,7 +39,10 @@ type Election struct {
 }
 
 // Elect runs for an election in the background, term after term, until ctx ends, or [Election.Stop].
+//
+// A limit for the wait has no effect.
 func (c *Client) Elect(ctx context.Context, name string, callbacks Callbacks, options ...Option) *Election {
+	options = append(slices.Clip(options), func(w *wanted) { w.wait = nil })
 	ctx, cancel := context.WithCancel(ctx)
 	election := &Election{
 		client: c, name: name, callbacks: callbacks, cancel: cancel, done: make(chan struct{}),
@@ -54,15 +58,16 @@ func (e *Election) IsLeader() bool { return e.Lease() != nil }
 // Lease returns the lead while this process leads, else nil.
 func (e *Election) Lease() *Lease {
 	e.mutex.Lock()
-	defer e.mutex.Unlock()
-	if e.lease == nil || e.lease.Check() != nil {
+	lease := e.lease
+	e.mutex.Unlock()
+	if lease == nil || lease.Check() != nil {
 		return nil
 	}
-	return e.lease
+	return lease
 }
 
 // Stop steps down, and ends the candidacy. It waits until OnStartedLeading and OnStoppedLeading have
-// returned; called by one of them, it would wait for ever.
+// returned, so they must not call it: they cancel the context that was given to Elect.
 func (e *Election) Stop() {
 	e.cancel()
 	<-e.done

@@ -14,7 +14,7 @@ var (
 	ErrHeld = errors.New("lock is held")
 	// ErrLost: the lease is over. Stop what the lock guards: another holder may have the lock.
 	ErrLost = errors.New("lock is lost")
-	// ErrUnavailable: the sidecar, or the API server behind it, did not answer in time. Nothing is held.
+	// ErrUnavailable: the sidecar, or the API server behind it, did not answer in time. No lock was acquired.
 	ErrUnavailable = errors.New("locks are unavailable")
 	// ErrRefused: the sidecar refused the request. The error's Detail says what to correct.
 	ErrRefused = errors.New("request is refused")
@@ -31,6 +31,8 @@ type Error struct {
 	Detail string
 	// Holder is the lock's holder, if Kind is ErrHeld and the sidecar knows it.
 	Holder *Holder
+	// isUnsent: there was no connection, so the sidecar has not read the request.
+	isUnsent bool
 }
 
 // Holder is the holder of a lock, as the sidecar knows it.

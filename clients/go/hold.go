@@ -29,18 +29,22 @@ func (a *acquisition) hold(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	lease, err := a.wait(events, sent, watch, func() { stop(nil) })
-	isWaitedFor := waits()
+	// The caller may have left just now, or the limit may have closed the stream.
+	isWaitedFor, isInTime := waits(), watch.Stop()
 	if err != nil {
 		stop(nil)
 		events.close()
 		return nil, err
 	}
 	go follow(events, lease, sent)
+	if isWaitedFor && isInTime {
+		return lease, nil
+	}
+	go lease.Release(held)
 	if !isWaitedFor {
-		go lease.Release(held)
 		return nil, context.Cause(ctx)
 	}
-	return lease, nil
+	return nil, a.client.sidecar.silent(held, errSilent)
 }
 
 // silence is how long the next event may take.
@@ -75,9 +79,9 @@ func (a *acquisition) wait(events *events, sent time.Duration, watch *time.Timer
 	}
 }
 
-// follow reads the events of a lease until its stream ends.
+// follow reads the events of a lease until its stream ends. The lease's end closes the stream: if it cannot be
+// read any more, the sidecar must not release the lock before the deadline.
 func follow(events *events, lease *Lease, sent time.Duration) {
-	defer events.close()
 	for {
 		event, err := events.next()
 		if err != nil {
@@ -86,10 +90,9 @@ func follow(events *events, lease *Lease, sent time.Duration) {
 			return
 		}
 		if event.name == "lost" {
-			said := problemOf(0, event.data)
-			var lost struct{ Reason string }
+			lost := struct{ Reason, Detail string }{Reason: "lost"}
 			_ = json.Unmarshal(event.data, &lost)
-			lease.lose(lost.Reason, said.Detail)
+			lease.lose(lost.Reason, lost.Detail)
 			return
 		}
 		var said grant

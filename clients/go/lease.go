@@ -36,7 +36,9 @@ func (g *grant) deadline(sent time.Duration) time.Duration {
 }
 
 func milliseconds(count float64) time.Duration {
-	return time.Duration(count * float64(time.Millisecond))
+	// No promise of a sidecar is longer than a day.
+	const most = float64(24 * time.Hour / time.Millisecond)
+	return time.Duration(min(count, most) * float64(time.Millisecond))
 }
 
 // ReleaseRequest is the request to release a lock. Finish the work and release it; nothing is taken.
@@ -122,7 +124,7 @@ func (l *Lease) Remaining() time.Duration {
 	if l.ended() != nil {
 		return 0
 	}
-	return l.deadline - now()
+	return max(0, l.deadline-now())
 }
 
 // Reason says why the lease has ended: "released", "validity_over", or a reason of the HTTP API. It is
@@ -173,8 +175,8 @@ func (f *fenced) RoundTrip(request *http.Request) (*http.Response, error) {
 	return f.base.RoundTrip(request)
 }
 
-// ReleaseRequested returns a channel that is closed when somebody needs the lock; [Lease.ReleaseRequest]
-// says who. Finish the work and release it; nothing is taken from you.
+// ReleaseRequested returns a channel that is closed when a release is requested; [Lease.ReleaseRequest]
+// returns the request. Finish the work and release it; nothing is taken from you.
 func (l *Lease) ReleaseRequested() <-chan struct{} { return l.requested }
 
 // ReleaseRequest returns the request to release the lock, or nil.
@@ -229,6 +231,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	if err != nil {
 		l.client.log.WarnContext(ctx, "release not confirmed", "resource", l.Resource(), "error", err)
+		go l.client.drop(l.ID())
 	}
 	return nil
 }
@@ -271,20 +274,21 @@ func (l *Lease) finish(end *Error) {
 		return
 	}
 	l.cancel(end)
-	l.client.log.Warn("lock lost", "resource", l.Resource(), "fencingToken", l.Token(), "reason", end.Code)
-	go l.afterLoss()
+	go l.afterLoss(end)
 }
 
-func (l *Lease) afterLoss() {
+// afterLoss does without the mutex what may take long: the app's logger and hooks may use the lease.
+func (l *Lease) afterLoss(end *Error) {
 	l.stop()
-	l.client.hooks.lost(l)
-	if l.Reason() == validityOver {
+	if end.Code == validityOver {
 		// The sidecar may keep the lock for longer.
-		l.client.drop(l.ID())
+		go l.client.drop(l.ID())
 	}
+	l.client.log.Warn("lock lost", "resource", l.Resource(), "fencingToken", l.Token(), "reason", end.Code)
+	l.client.hooks.lost(l)
 }
 
-// look ends the lease at its deadline, also if no one asks.
+// look ends the lease at its deadline, also without a call of Check.
 func (l *Lease) look() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

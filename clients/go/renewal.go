@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
-// longestPoll is the sidecar's own bound for a long poll.
-const longestPoll = 240 * time.Second
+const (
+	// longestPoll is the sidecar's own bound for a long poll.
+	longestPoll = 240 * time.Second
+	// shortestPause is between two renewals, whatever the sidecar says.
+	shortestPause = 50 * time.Millisecond
+)
 
 // renewal acquires by `POST /v1/locks/acquire`, then renews in time. No connection stays open, and the
 // lease survives a restart of the sidecar alone.
@@ -66,7 +70,9 @@ func (r *renewal) poll(ctx context.Context) (*Lease, error) {
 	lease, err := r.granted(granted, sent, func() { close(ended) })
 	if err != nil {
 		r.requestID = rand.Text()
-		go r.client.drop(granted.LeaseID)
+		if granted.LeaseID != "" {
+			go r.client.drop(granted.LeaseID)
+		}
 		return nil, err
 	}
 	go keep(lease, ended, sent+milliseconds(granted.RenewAfterMs))
@@ -81,7 +87,13 @@ func (r *renewal) send(ctx context.Context, waitSeconds int64) (*grant, error) {
 	var granted grant
 	err := r.client.sidecar.call(ctx, http.MethodPost, "/v1/locks/acquire", body, &granted)
 	var of *Error
-	r.isUnanswered = errors.As(err, &of) && of.Code == unanswered
+	switch {
+	case !errors.As(err, &of) || of.Kind != ErrUnavailable:
+		r.isUnanswered = false
+	case of.Code == unanswered && !of.isUnsent:
+		r.isUnanswered = true
+	}
+	// Another answer, such as 503, says nothing of an earlier request.
 	return &granted, err
 }
 
@@ -109,7 +121,7 @@ func keep(lease *Lease, ended <-chan struct{}, next time.Duration) {
 		select {
 		case <-ended:
 			return
-		case <-time.After(next - now()):
+		case <-time.After(max(shortestPause, next-now())):
 		}
 		remaining := lease.Remaining()
 		if remaining == 0 {
@@ -118,7 +130,7 @@ func keep(lease *Lease, ended <-chan struct{}, next time.Duration) {
 		sent := now()
 		renewed, err := renew(lease, min(callTimeout, remaining/2))
 		switch {
-		case err == nil && renewed.ValidForMs != nil:
+		case err == nil:
 			lease.prolong(renewed.deadline(sent))
 			if renewed.ReleaseRequested != nil {
 				lease.askForRelease(renewed.ReleaseRequested)
@@ -129,7 +141,7 @@ func keep(lease *Lease, ended <-chan struct{}, next time.Duration) {
 		default:
 			// The last validity still counts.
 			lease.doubts(fmt.Errorf("renewal: %w", err))
-			next = now() + min(time.Second, max(50*time.Millisecond, lease.Remaining()/4))
+			next = now() + min(time.Second, lease.Remaining()/4)
 		}
 	}
 }
@@ -140,5 +152,8 @@ func renew(lease *Lease, limit time.Duration) (*grant, error) {
 	defer cancel()
 	var renewed grant
 	err := lease.client.sidecar.call(ctx, http.MethodPost, lease.path()+"/renew", struct{}{}, &renewed)
+	if err == nil && renewed.ValidForMs == nil {
+		err = lease.client.sidecar.stranger()
+	}
 	return &renewed, err
 }

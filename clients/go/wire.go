@@ -122,7 +122,10 @@ func (s *sidecar) silent(ctx context.Context, err error) *Error {
 	if errors.As(err, &of) {
 		err = of.Err
 	}
-	return noAnswer("no answer from %s: %v; start the sidecar, or set LEASEHOLD_URL to where it is", s.address, err)
+	silence := noAnswer("no answer from %s: %v; start the sidecar, or set LEASEHOLD_URL to where it is", s.address, err)
+	var failed *net.OpError
+	silence.isUnsent = errors.As(err, &failed) && failed.Op == "dial"
+	return silence
 }
 
 // stranger describes that another server answered.
@@ -172,6 +175,8 @@ func (e *events) next() (event, error) {
 			found.data = append(found.data, value...)
 		case e.lines.Text() == "" && found.name != "":
 			return found, nil
+		case e.lines.Text() == "":
+			found = event{}
 		}
 	}
 	err := e.lines.Err()

@@ -6,7 +6,10 @@ use super::{
 };
 
 fn driver() -> Command {
-    Command::new(built("go").join("driver"))
+    let mut command = Command::new(built("go").join("driver"));
+    // A data race ends it, and so the test.
+    command.env("GORACE", "halt_on_error=1");
+    command
 }
 
 conformance!(by_connection: driver, None, [unix_socket_serves_as_well]);
