@@ -97,19 +97,24 @@ func (r *renewal) send(ctx context.Context, waitSeconds int64) (*grant, error) {
 	return &granted, err
 }
 
-// abandon releases what the last request may have acquired: a repetition gets the same lease.
+// abandon releases what the last request may have acquired: a repetition gets the same lease. It also ends
+// the queue entry that the sidecar keeps for a caller that hangs up. A repetition that the sidecar reads
+// before the hang-up ends nothing, so a second one follows.
 func (r *renewal) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	var pauses pauses
-	for {
+	for isSecond := false; ; isSecond = true {
 		granted, err := r.send(ctx, 0)
 		if err == nil {
 			r.client.drop(granted.LeaseID)
 			return
 		}
 		var of *Error
-		if !errors.As(err, &of) || !of.mayPass() || !pauses.sleep(ctx) {
+		isHeld := errors.As(err, &of) && of.Kind == ErrHeld
+		if isHeld && !isSecond {
+			time.Sleep(time.Second)
+		} else if of == nil || !of.mayPass() || !pauses.sleep(ctx) {
 			return
 		}
 	}

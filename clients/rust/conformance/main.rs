@@ -1,7 +1,7 @@
 //! Does what the conformance suite says (clients/README.md): calls are lines of JSON on the standard
 //! input, answers are lines on the standard output.
 //!
-//! `conformance URL`
+//! `conformance blocks|leases URL`
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -57,6 +57,8 @@ fn lock(client: &Client, call: &Value, resource: &str) -> Lock {
 /// What the driver holds.
 struct App {
     client: Client,
+    /// Holds locks by `run`, and not by a lease.
+    has_blocks: bool,
     blocks: HashMap<String, mpsc::UnboundedSender<Value>>,
     elections: HashMap<String, Election>,
     many: Vec<Lease>,
@@ -68,7 +70,12 @@ impl App {
             "lock" => {
                 let (sender, calls) = mpsc::unbounded_channel();
                 self.blocks.insert(text(&call, "lease").into(), sender);
-                tokio::spawn(block(self.client.clone(), call, calls));
+                let client = self.client.clone();
+                if self.has_blocks {
+                    tokio::spawn(block(client, call, calls));
+                } else {
+                    tokio::spawn(hold(client, call, calls));
+                }
             }
             "many" => self.acquire_many(&call).await,
             "check-many" => {
@@ -89,10 +96,8 @@ impl App {
                     .arg("120")
                     .stdout(Stdio::null())
                     .spawn();
-                answer(
-                    &call,
-                    json!({"pid": program.map_or(0, |program| program.id())}),
-                );
+                let program = program.expect("a program that starts");
+                answer(&call, json!({"pid": program.id()}));
             }
             "elect" | "leads" | "step-down" => self.elect(&call),
             _ => {
@@ -151,16 +156,13 @@ impl App {
     }
 }
 
-/// A guarded block, which ends with the call `release`, or when its future is dropped.
+/// A guarded block by `run`, which ends with the call `release`, or when its future is dropped.
 async fn block(client: Client, begin: Value, mut calls: mpsc::UnboundedReceiver<Value>) {
     let mut last = begin.clone();
     let held = lock(&client, &begin, text(&begin, "resource"));
     let result: Result<(), Error> = held
         .run(async |lease| {
-            answer(
-                &begin,
-                json!({"token": lease.token(), "leaseId": lease.id()}),
-            );
+            granted(&begin, lease);
             while let Some(call) = calls.recv().await {
                 last = call;
                 if text(&last, "call") == "release" {
@@ -173,7 +175,6 @@ async fn block(client: Client, begin: Value, mut calls: mpsc::UnboundedReceiver<
         .await;
     match result {
         Err(error @ Error::Lost { .. }) if text(&last, "call") != "release" => {
-            say(&json!({"lost": begin["lease"], "reason": error.code()}));
             while let Some(call) = calls.recv().await {
                 refuse(&call, &error);
             }
@@ -181,6 +182,34 @@ async fn block(client: Client, begin: Value, mut calls: mpsc::UnboundedReceiver<
         Err(error) => refuse(&last, &error),
         Ok(()) => answer(&last, json!({})),
     }
+}
+
+/// The same with a lease in hand, which continues after a loss.
+async fn hold(client: Client, begin: Value, mut calls: mpsc::UnboundedReceiver<Value>) {
+    let lease = match lock(&client, &begin, text(&begin, "resource")).await {
+        Ok(lease) => lease,
+        Err(error) => return refuse(&begin, &error),
+    };
+    granted(&begin, &lease);
+    while let Some(call) = calls.recv().await {
+        if text(&call, "call") != "release" {
+            ask(&lease, &call);
+            continue;
+        }
+        return match lease.release().await {
+            Ok(()) => answer(&call, json!({})),
+            Err(error) => refuse(&call, &error),
+        };
+    }
+}
+
+fn granted(begin: &Value, lease: &Lease) {
+    answer(
+        begin,
+        json!({"token": lease.token(), "leaseId": lease.id()}),
+    );
+    let name = begin["lease"].clone();
+    lease.on_lost(move |error| say(&json!({"lost": name, "reason": error.code()})));
 }
 
 fn ask(lease: &Lease, call: &Value) {
@@ -207,7 +236,9 @@ fn busy(seconds: f64) {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let address = std::env::args().nth(1).expect("the sidecar's address");
+    let mut arguments = std::env::args().skip(1);
+    let has_blocks = arguments.next().expect("a style") == "blocks";
+    let address = arguments.next().expect("the sidecar's address");
     let client = Client::new(&address).expect("a valid address");
     say(&json!({"version": env!("CARGO_PKG_VERSION")}));
     let (sender, mut calls) = mpsc::unbounded_channel();
@@ -218,6 +249,7 @@ async fn main() {
     });
     let mut app = App {
         client,
+        has_blocks,
         blocks: HashMap::new(),
         elections: HashMap::new(),
         many: Vec::new(),

@@ -64,7 +64,7 @@ pub(crate) struct Acquisition {
 
 impl Acquisition {
     pub(crate) fn new(sidecar: Sidecar, wanted: Wanted) -> Self {
-        let until = wanted.wait.map(|wait| now().saturating_add(wait));
+        let until = wanted.wait.map(|wait| now() + wait);
         Self {
             sidecar,
             wanted,
@@ -74,23 +74,23 @@ impl Acquisition {
         }
     }
 
-    /// Acquires it. Dropping the future leaves nothing held, but for the renewals' unanswered
-    /// request, which `left` is for.
-    pub(crate) async fn run(&mut self, renewal: Option<&mut Renewal>) -> Result<Lease, Error> {
-        let Some(renewal) = renewal else {
-            loop {
-                let error = match hold::attempt(self).await {
-                    Ok(lease) => return Ok(lease),
-                    Err(error) => error,
-                };
-                self.pause_after(error).await?;
-            }
-        };
+    /// Acquires it. Dropping the future leaves nothing held, and dropping `renewal` gives back what
+    /// its unanswered request may have acquired.
+    pub(crate) async fn run(&mut self, renewal: &mut Option<Renewal>) -> Result<Lease, Error> {
         loop {
-            let error = match renewal.attempt(self).await {
+            let start = now();
+            let attempt = match renewal {
+                Some(renewal) => renewal.attempt(self).await,
+                None => hold::attempt(self).await,
+            };
+            let error = match attempt {
                 Ok(lease) => return Ok(lease),
                 Err(error) => error,
             };
+            if now().saturating_sub(start) > OUTAGE {
+                // The sidecar was there for most of this attempt.
+                self.alive();
+            }
             self.pause_after(error).await?;
         }
     }

@@ -15,6 +15,8 @@ use crate::lease::Lease;
 use crate::renewal::Renewal;
 use crate::wire::{InvalidAddress, Sidecar};
 
+/// The sidecar's own bound for a wait by a connection.
+const LONGEST_WAIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const DEFAULT_ADDRESS: &str = "http://127.0.0.1:7373";
 
 /// A sidecar, or `leasehold dev`. One is enough for a process; its clones are the same one.
@@ -90,15 +92,15 @@ pub struct Lock {
 
 impl Lock {
     /// Limits for how long it is waited for while it is held, rounded up to seconds; default:
-    /// without a limit. Zero is one attempt.
+    /// without a limit. Zero is one attempt. More than seven days are without a limit.
     pub fn wait(mut self, limit: Duration) -> Self {
-        self.wanted.wait = Some(limit);
+        self.wanted.wait = Some(limit).filter(|limit| *limit <= LONGEST_WAIT);
         self
     }
 
     /// Holds it by renewals: it is free after this silence, rounded up to seconds, and its lease
     /// survives a restart of the sidecar. Default: by a connection, and it is free when the process
-    /// ends.
+    /// ends. A lead is always held by a connection.
     pub fn ttl(mut self, silence: Duration) -> Self {
         self.wanted.ttl = Some(silence);
         self
@@ -116,7 +118,7 @@ impl Lock {
         self
     }
 
-    /// As a candidate, gets the lead before those that are not preferred.
+    /// As a candidate, gets the lead before those that are not preferred. It does nothing for a lock.
     pub fn preferred(mut self) -> Self {
         self.wanted.is_preferred = true;
         self
@@ -165,7 +167,7 @@ impl Lock {
             let mut renewal = wanted.ttl.filter(|_| !wanted.is_lead).map(Renewal::new);
             let mut acquisition = Acquisition::new(sidecar, wanted);
             tokio::select! {
-                acquired = acquisition.run(renewal.as_mut()) => {
+                acquired = acquisition.run(&mut renewal) => {
                     // If the caller has left, this drops the lease.
                     let _left = sender.send(acquired);
                 }

@@ -1,8 +1,9 @@
 //! A candidate of an election, in the background.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -32,6 +33,7 @@ struct State {
     leave: Option<oneshot::Sender<()>>,
     failure: Option<Error>,
     has_ended: bool,
+    thread: Option<ThreadId>,
 }
 
 impl Election {
@@ -69,8 +71,7 @@ impl Election {
     /// Returns the fencing token while this process leads.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
-        let state = self.state();
-        let lease = state.lease.as_ref()?;
+        let lease = self.state().lease.clone()?;
         lease.check().ok().map(|()| lease.token())
     }
 
@@ -96,8 +97,8 @@ impl Election {
         }
     }
 
-    /// Steps down, and ends the candidacy. It waits until the leader has returned; called by it, it
-    /// would wait for ever.
+    /// Steps down, and ends the candidacy. It waits until the leader has returned, unless the leader
+    /// calls it.
     pub fn stop(&self) {
         self.inner.is_stopping.store(true, Ordering::SeqCst);
         let mut state = self.state();
@@ -105,7 +106,8 @@ impl Election {
             let _acquired = leave.send(());
         }
         self.inner.changed.notify_all();
-        while !state.has_ended {
+        let is_leader = Some(thread::current().id()) == state.thread;
+        while !state.has_ended && !is_leader {
             state = self
                 .inner
                 .changed
@@ -122,6 +124,7 @@ impl Election {
     }
 
     fn run(&self, lead: &Lock, leader: &mut impl FnMut(&Lease, &Self)) {
+        self.state().thread = Some(thread::current().id());
         while let Some(acquired) = self.acquire(lead) {
             match acquired {
                 Ok(lease) => self.serve(lease, leader),
@@ -165,7 +168,9 @@ impl Election {
         );
         let lease = Arc::new(lease);
         self.state().lease = Some(lease.clone());
-        leader(&lease, self);
+        if catch_unwind(AssertUnwindSafe(|| leader(&lease, self))).is_err() {
+            tracing::error!(election = lease.resource(), "leader panicked");
+        }
         self.state().lease = None;
         if let Some(lease) = Arc::into_inner(lease) {
             let _lost_before = lease.release_blocking();
@@ -173,7 +178,7 @@ impl Election {
     }
 }
 
-/// The end of the candidacy, also by a panic of the leader: the lead must not outlive the work.
+/// The end of the candidacy, also by a panic: `stop` must not wait for it.
 struct End<'a>(&'a Election);
 
 impl Drop for End<'_> {

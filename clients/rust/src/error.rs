@@ -24,7 +24,7 @@ pub enum Error {
         /// What happened, for people.
         detail: String,
     },
-    /// The sidecar, or the API server behind it, did not answer in time. Nothing is held.
+    /// The sidecar, or the API server behind it, did not answer in time. No lock was acquired.
     #[error("{detail} ({code})")]
     Unavailable {
         /// A code of the HTTP API, or `no_answer`.
@@ -43,8 +43,8 @@ pub enum Error {
 }
 
 /// The holder of a lock, as the sidecar knows it.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Holder {
     /// The holder's name.
@@ -52,11 +52,10 @@ pub struct Holder {
     /// Its pod.
     pub pod: String,
     /// The first fencing token of its grant.
-    pub fencing_token: u64,
+    pub fencing_token: Option<u64>,
     /// When the grant began, in RFC 3339.
     pub held_since: String,
     /// What the holder has told about itself.
-    #[serde(default)]
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -68,7 +67,8 @@ struct Problem {
     code: String,
     detail: String,
     reason: String,
-    holder: Option<Box<Holder>>,
+    /// Read separately: it must not hide the code.
+    holder: Option<serde_json::Value>,
 }
 
 /// These do not end within moments.
@@ -126,7 +126,9 @@ impl Error {
         );
         match (code.as_str(), status) {
             ("lock_held", _) => Self::Held {
-                holder: said.holder,
+                holder: said
+                    .holder
+                    .and_then(|holder| serde_json::from_value(holder).ok()),
                 detail,
             },
             ("lease_lost" | "lease_unknown", _) => Self::Lost {

@@ -1,5 +1,7 @@
 //! Holds a lock by a connection: `POST /v1/locks/hold`, or a candidacy. Nothing has to happen in time.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,15 +74,16 @@ fn granted(of: &Acquisition, data: &str, sent: Duration, events: Events) -> Resu
     Ok(Lease::new(shared))
 }
 
-/// Reads the events of a lease. The stream stays open when this has returned.
-async fn follow(shared: Arc<Shared>, mut events: Events, sent: Duration) {
+/// Reads the events of a lease. It keeps the stream also when nothing can be read any more: the
+/// sidecar must not release the lock before the deadline.
+async fn follow(shared: Arc<Shared>, mut events: Events, sent: Duration) -> Infallible {
     loop {
         match events.next().await {
             Ok(event) => take(&shared, &event, sent),
             Err(why) => {
                 // The sidecar is gone, and keeps its promise until the deadline.
                 shared.doubt(&why);
-                return;
+                pending::<()>().await;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Keeps a lease until it has ended, and then releases what is left of it.
 
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,28 +12,28 @@ use tokio::time::{sleep, timeout};
 use crate::acquire::Pauses;
 use crate::engine;
 use crate::error::Error;
-use crate::lease::Shared;
+use crate::lease::{End, Shared};
 use crate::wire::{CALL, Sidecar};
 
 /// A release that got no answer is repeated after this time.
 const RELEASE: Duration = Duration::from_secs(3);
 
-/// Keeps a lease by `work`, in the background. Dropping the work closes the stream, if it has one.
-pub(crate) fn keep(shared: Arc<Shared>, work: impl Future<Output = ()> + Send + 'static) {
+/// Keeps a lease by `work`, in the background. The work does not end by itself: dropping it closes the
+/// stream, if it has one.
+pub(crate) fn keep(shared: Arc<Shared>, work: impl Future<Output = Infallible> + Send + 'static) {
     engine::spawn(async move {
         let mut work = pin!(work);
-        let mut works = true;
         loop {
             tokio::select! {
                 biased;
                 () = shared.over() => break,
-                () = &mut work, if works => works = false,
+                never = &mut work => match never {},
                 // The timer only wakes; the lease's clock decides.
                 () = sleep(shared.sleep()) => {}
             }
         }
         let released = match shared.ended() {
-            Some(end) if end.is_release() => release(&shared).await,
+            Some(End::Released) => release(&shared).await,
             Some(end) if end.is_silence() => {
                 // The sidecar may keep the lock for longer.
                 engine::spawn(drop_lease(shared.sidecar.clone(), shared.path()));
@@ -40,7 +41,7 @@ pub(crate) fn keep(shared: Arc<Shared>, work: impl Future<Output = ()> + Send + 
             }
             _ => Ok(()),
         };
-        shared.tell(&released);
+        shared.report(released);
     });
 }
 
@@ -52,12 +53,15 @@ async fn release(shared: &Shared) -> Result<(), Error> {
         Ok(202) => tracing::warn!(resource, "release pending"),
         Ok(_) => {}
         Err(error @ Error::Lost { .. }) => return Err(error),
-        Err(error) => tracing::warn!(resource, %error, "release not confirmed"),
+        Err(error) => {
+            tracing::warn!(resource, %error, "release not confirmed");
+            engine::spawn(drop_lease(shared.sidecar.clone(), shared.path()));
+        }
     }
     Ok(())
 }
 
-/// Releases a lease that no one uses. Without an answer its lock is free later.
+/// Releases a lease that the app does not have. Without an answer its lock is free later.
 pub(crate) async fn drop_lease(sidecar: Sidecar, path: String) {
     let _free_later = delete(&sidecar, &path, CALL).await;
 }

@@ -1,5 +1,6 @@
 //! A lease, and the only place that decides whether it is still valid.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub const HEADER_NAME: &str = "X-Fencing-Token";
 
 pub(crate) const VALIDITY_OVER: &str = "validity_over";
 const RELEASED: &str = "released";
+/// No promise of a sidecar is longer.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// Timers stand still while the machine sleeps, and the lease's clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -49,11 +52,11 @@ impl Validity {
     /// Counts from when the request was sent. The sidecar counts from when it read the request,
     /// which is later.
     pub(crate) fn deadline(&self, sent: Duration) -> Duration {
-        sent + Duration::from_millis(self.valid_for_ms)
+        sent + Duration::from_millis(self.valid_for_ms.min(DAY_MS))
     }
 
     pub(crate) fn next_renewal(&self, sent: Duration) -> Duration {
-        sent + Duration::from_millis(self.renew_after_ms)
+        sent + Duration::from_millis(self.renew_after_ms.min(DAY_MS))
     }
 }
 
@@ -69,27 +72,29 @@ pub struct ReleaseRequest {
     pub message: Option<String>,
 }
 
-/// Why a lease has ended.
+/// How a lease has ended.
 #[derive(Clone, Debug)]
-pub(crate) struct End {
-    reason: String,
-    detail: String,
+pub(crate) enum End {
+    /// The app has released it.
+    Released,
+    Lost {
+        reason: String,
+        detail: String,
+    },
 }
 
 impl End {
-    pub(crate) fn is_release(&self) -> bool {
-        self.reason == RELEASED
-    }
-
+    /// Whether the sidecar may keep the lock for longer than the client believed.
     pub(crate) fn is_silence(&self) -> bool {
-        self.reason == VALIDITY_OVER
+        matches!(self, Self::Lost { reason, .. } if reason == VALIDITY_OVER)
     }
 
     fn error(self) -> Error {
-        Error::Lost {
-            reason: self.reason,
-            detail: self.detail,
-        }
+        let (reason, detail) = match self {
+            Self::Released => (RELEASED.into(), "the app has released the lock".into()),
+            Self::Lost { reason, detail } => (reason, detail),
+        };
+        Error::Lost { reason, detail }
     }
 }
 
@@ -102,8 +107,8 @@ struct State {
     doubt: String,
     request: Option<ReleaseRequest>,
     on_lost: Vec<OnLost>,
-    /// Who waits for the release.
-    releases: Vec<oneshot::Sender<Result<(), Error>>>,
+    /// Gets the outcome of the release.
+    release: Option<oneshot::Sender<Result<(), Error>>>,
 }
 
 /// What a lease and its keeper share.
@@ -122,7 +127,7 @@ impl Shared {
             doubt: String::new(),
             request: None,
             on_lost: Vec::new(),
-            releases: Vec::new(),
+            release: None,
         };
         let over = watch::Sender::new(false);
         Arc::new(Self {
@@ -145,31 +150,13 @@ impl Shared {
     fn ended_in(&self, state: &mut State) -> Option<End> {
         if state.end.is_none() && now() >= state.deadline {
             let detail = format!("no renewal came in time{}", state.doubt);
-            self.finish(
-                state,
-                End {
-                    reason: VALIDITY_OVER.into(),
-                    detail,
-                },
-            );
+            let reason = VALIDITY_OVER.into();
+            self.finish(state, End::Lost { reason, detail });
         }
         state.end.clone()
     }
 
     fn finish(&self, state: &mut State, end: End) {
-        if !end.is_release() {
-            let Grant {
-                resource,
-                fencing_token,
-                ..
-            } = &self.grant;
-            tracing::warn!(
-                resource,
-                fencingToken = fencing_token,
-                reason = end.reason,
-                "lock lost"
-            );
-        }
         state.end = Some(end);
         self.over.send_replace(true);
     }
@@ -178,7 +165,7 @@ impl Shared {
     pub(crate) fn lose(&self, reason: String, detail: String) {
         let mut state = self.state();
         if self.ended_in(&mut state).is_none() {
-            self.finish(&mut state, End { reason, detail });
+            self.finish(&mut state, End::Lost { reason, detail });
         }
     }
 
@@ -222,46 +209,46 @@ impl Shared {
     fn release(&self) -> Result<Option<oneshot::Receiver<Result<(), Error>>>, Error> {
         let mut state = self.state();
         match self.ended_in(&mut state) {
-            Some(end) if end.is_release() => Ok(None),
+            Some(End::Released) => Ok(None),
             Some(end) => Err(end.error()),
             None => {
                 let (sender, receiver) = oneshot::channel();
-                state.releases.push(sender);
-                let detail = "the app has released the lock".into();
-                self.finish(
-                    &mut state,
-                    End {
-                        reason: RELEASED.into(),
-                        detail,
-                    },
-                );
+                state.release = Some(sender);
+                self.finish(&mut state, End::Released);
                 Ok(Some(receiver))
             }
         }
     }
 
-    /// How long the sidecar may take to release it: after the deadline the lock is no longer ours.
+    /// Returns how long the sidecar may take to release it.
     pub(crate) fn time_to_release(&self) -> Duration {
         self.state().deadline.saturating_sub(now()).min(CALL)
     }
 
-    /// On the engine, when it has ended: tells those who wait.
-    pub(crate) fn tell(&self, outcome: &Result<(), Error>) {
-        let mut state = self.state();
-        let releases = std::mem::take(&mut state.releases);
-        let on_lost = std::mem::take(&mut state.on_lost);
-        let lost = state
-            .end
-            .clone()
-            .filter(|end| !end.is_release())
-            .map(End::error);
-        drop(state);
-        for waiter in releases {
-            let _left = waiter.send(outcome.clone());
+    /// On the engine, when it has ended: reports the end to the app.
+    pub(crate) fn report(&self, released: Result<(), Error>) {
+        let (end, release, on_lost) = {
+            let mut state = self.state();
+            let on_lost = std::mem::take(&mut state.on_lost);
+            (state.end.clone(), state.release.take(), on_lost)
+        };
+        if let Some(release) = release {
+            let _left = release.send(released);
         }
+        let Some(lost @ End::Lost { .. }) = end else {
+            return;
+        };
+        let error = lost.error();
+        let Grant {
+            resource,
+            fencing_token,
+            ..
+        } = &self.grant;
+        let reason = error.code();
+        tracing::warn!(resource, fencingToken = fencing_token, reason, "lock lost");
         for callback in on_lost {
-            if let Some(error) = &lost {
-                callback(error);
+            if catch_unwind(AssertUnwindSafe(|| callback(&error))).is_err() {
+                tracing::error!(resource, "callback panicked");
             }
         }
     }
@@ -356,7 +343,7 @@ impl Lease {
         let mut state = self.shared.state();
         match self.shared.ended_in(&mut state) {
             None => state.on_lost.push(Box::new(callback)),
-            Some(end) if end.is_release() => {}
+            Some(End::Released) => {}
             Some(end) => {
                 drop(state);
                 callback(&end.error());
@@ -417,7 +404,7 @@ impl std::fmt::Debug for Lease {
         f.debug_struct("Lease")
             .field("resource", &self.resource())
             .field("token", &self.token())
-            .field("ended", &self.shared.ended().map(|end| end.reason))
+            .field("ended", &self.shared.ended())
             .finish_non_exhaustive()
     }
 }

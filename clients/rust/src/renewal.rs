@@ -1,6 +1,8 @@
 //! Holds a lock by renewals: `POST /v1/locks/acquire`, then `renew` in time. No connection stays open,
 //! and the lease survives a restart of the sidecar alone.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ use crate::wire::{CALL, Sidecar};
 
 /// The sidecar's own bound for a long poll, in seconds.
 const LONGEST_POLL: u64 = 240;
+/// Between two renewals, whatever the sidecar says.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The requests of one acquisition.
 pub(crate) struct Renewal {
@@ -68,12 +72,16 @@ impl Renewal {
         body["waitSeconds"] = json!(poll);
         body["requestId"] = json!(self.request_id);
         let sent = now();
-        self.unanswered = Some((of.sidecar.clone(), body.clone()));
+        let request = (of.sidecar.clone(), body.clone());
+        let before = self.unanswered.replace(request);
         let limit = Duration::from_secs(poll) + CALL;
         let granted: Result<Grant, Error> =
             of.sidecar.call("/v1/locks/acquire", &body, limit).await;
-        if !granted.as_ref().is_err_and(Error::is_no_answer) {
-            self.unanswered = None;
+        match &granted {
+            Err(error) if error.is_no_answer() => {}
+            // It says nothing of an earlier request.
+            Err(Error::Unavailable { .. }) => self.unanswered = before,
+            _ => self.unanswered = None,
         }
         let grant = granted?;
         let deadline = grant.validity.deadline(sent);
@@ -91,7 +99,9 @@ impl Renewal {
 }
 
 impl Drop for Renewal {
-    /// Releases what the last request may have acquired: a repetition gets the same lease.
+    /// Releases what the last request may have acquired: a repetition gets the same lease. It also
+    /// ends the queue entry that the sidecar keeps for a caller that hangs up. A repetition that the
+    /// sidecar reads before the hang-up ends nothing, so a second one follows.
     fn drop(&mut self) {
         let Some((sidecar, mut body)) = self.unanswered.take() else {
             return;
@@ -99,6 +109,7 @@ impl Drop for Renewal {
         body["waitSeconds"] = json!(0);
         let attempts = async move {
             let mut pauses = Pauses::default();
+            let mut is_second = false;
             loop {
                 match sidecar
                     .call::<Grant>("/v1/locks/acquire", &body, CALL)
@@ -108,9 +119,11 @@ impl Drop for Renewal {
                         let path = format!("/v1/locks/{}", grant.lease_id);
                         return drop_lease(sidecar, path).await;
                     }
+                    Err(Error::Held { .. }) if !is_second => sleep(Duration::from_secs(1)).await,
                     Err(error) if error.may_pass() => sleep(pauses.next()).await,
                     Err(_) => return,
                 }
+                is_second = true;
             }
         };
         engine::spawn(async move {
@@ -120,10 +133,10 @@ impl Drop for Renewal {
 }
 
 /// Renews a lease in time.
-async fn renew(shared: Arc<Shared>, mut next: Duration) {
+async fn renew(shared: Arc<Shared>, mut next: Duration) -> Infallible {
     let path = format!("{}/renew", shared.path());
     loop {
-        sleep(next.saturating_sub(now())).await;
+        sleep(next.saturating_sub(now()).max(SHORTEST_PAUSE)).await;
         let sent = now();
         // Leaves time for another attempt.
         let limit = CALL.min(shared.remaining() / 2);
@@ -139,12 +152,14 @@ async fn renew(shared: Arc<Shared>, mut next: Duration) {
                     shared.ask_for_release(request);
                 }
             }
-            Err(Error::Lost { reason, detail }) => return shared.lose(reason, detail),
+            Err(Error::Lost { reason, detail }) => {
+                shared.lose(reason, detail);
+                pending::<()>().await;
+            }
             Err(error) => {
                 // The last validity still counts.
                 shared.doubt(&error);
-                let pause = shared.remaining() / 4;
-                next = now() + pause.clamp(Duration::from_millis(50), Duration::from_secs(1));
+                next = now() + (shared.remaining() / 4).min(Duration::from_secs(1));
             }
         }
     }

@@ -1,3 +1,5 @@
+//! Go's client: the suite with guarded functions, and its controls.
+
 use std::path::Path;
 use std::process::Command;
 

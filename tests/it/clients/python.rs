@@ -1,3 +1,5 @@
+//! Python's client: the suite for threads and for asyncio, and its controls.
+
 use std::path::PathBuf;
 use std::process::Command;
 

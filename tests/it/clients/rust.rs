@@ -1,3 +1,5 @@
+//! Rust's client: the suite with guarded blocks and with leases, and its controls.
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -6,12 +8,22 @@ use super::{
     TTL, built, changed_copy, conformance, examples_run, source, wrong_deadline_is_noticed,
 };
 
-fn driver() -> Command {
-    Command::new(built("rust").join("conformance"))
+fn driver(style: &str) -> Command {
+    let mut command = Command::new(built("rust").join("conformance"));
+    command.arg(style);
+    command
 }
 
-conformance!(by_connection: driver, None, [unix_socket_serves_as_well]);
-conformance!(by_renewal: driver, Some(TTL), [unix_socket_serves_as_well]);
+fn blocks() -> Command {
+    driver("blocks")
+}
+
+fn leases() -> Command {
+    driver("leases")
+}
+
+conformance!(blocks_by_connection: blocks, None, [unix_socket_serves_as_well]);
+conformance!(leases_by_renewal: leases, Some(TTL), [unix_socket_serves_as_well]);
 
 #[test]
 #[ignore = "needs the clients' languages: make clients"]
@@ -40,7 +52,11 @@ async fn wrong_deadline() {
     for ttl in [None, Some(TTL)] {
         let [forever, from_answer] = drivers.each_ref().map(|copy| {
             let driver = copy.path().join("driver");
-            move || Command::new(&driver)
+            move || {
+                let mut command = Command::new(&driver);
+                command.arg("leases");
+                command
+            }
         });
         wrong_deadline_is_noticed(forever, from_answer, ttl).await;
     }
