@@ -43,7 +43,7 @@ const DRIVERS: [(&str, &str, &[&str]); 5] = [
     (
         "Rust, by connection",
         "Rust, by renewal",
-        &["rust/optimized"],
+        &["rust/optimized", "leases"],
     ),
     (
         "TypeScript, by connection",

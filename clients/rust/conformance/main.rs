@@ -65,6 +65,7 @@ struct App {
 }
 
 impl App {
+    #[expect(clippy::zombie_processes, reason = "the program outlives the driver")]
     async fn take(&mut self, call: Value) {
         match text(&call, "call") {
             "lock" => {
