@@ -79,8 +79,8 @@ CLIENTS := $(or $(ON),go java python rust typescript)
 clients: need-cargo need-go ## The client libraries: their linters and tests, and the conformance suite on `leasehold dev`; only some languages: ON="go java"
 	scripts/need.sh clients
 	for client in $(CLIENTS); do clients/$$client/check.sh "$(TARGET)/clients/$$client"; done
-	LEASEHOLD_CLIENTS="$(TARGET)/clients" scripts/ran.sh cargo test --locked --test it \
-		$(CLIENTS:%=clients::%::) -- --ignored --test-threads 6
+	LEASEHOLD_CLIENTS="$(TARGET)/clients" scripts/ran.sh cargo test --locked --test it -- \
+		$(CLIENTS:%=clients::%::) --ignored --test-threads 6
 
 .PHONY: bugs
 bugs: need-cargo need-git ## Seeded bugs in a copy of the tree; a test must detect each of them
