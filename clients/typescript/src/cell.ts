@@ -10,6 +10,8 @@ import type { Clock } from "./clock.js";
 export interface End {
   readonly reason: string;
   readonly detail: string;
+  /** The app itself has released it. By the sidecar's reason `released`, another process has. */
+  readonly isRelease?: true;
 }
 
 const TEXT_BYTES = 480;
@@ -72,7 +74,7 @@ export class Cell {
       case HELD:
         return undefined;
       case RELEASED:
-        return { reason: "released", detail: "the app has released the lock" };
+        return { reason: "released", detail: "the app has released the lock", isRelease: true };
       case OVER:
         return { reason: "validity_over", detail: "no renewal came in time" };
       default:

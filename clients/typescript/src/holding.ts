@@ -76,7 +76,7 @@ export class Holding {
 
   /** Does once what follows the end. A release does it by itself. */
   #settle(): void {
-    if (!this.#isSettled && this.#cell.ended()?.reason !== "released") {
+    if (!this.#isSettled && this.#cell.ended()?.isRelease !== true) {
       this.#isSettled = true;
       this.#way.drop();
       this.#post({ is: "lost", lease: this.#lease });

@@ -161,7 +161,7 @@ export class Lease {
   /** Returns how it has ended, if it has. Who asks first after a loss aborts the signal. */
   #ended(): End | undefined {
     const end = this.#cell.ended();
-    if (end !== undefined && end.reason !== "released") {
+    if (end !== undefined && end.isRelease !== true) {
       this.#lost();
     }
     return end;

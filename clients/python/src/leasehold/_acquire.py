@@ -119,6 +119,9 @@ class Acquisition(ABC):
     def refused(self, error: LeaseholdError) -> None:
         """Tries again, or fails."""
         now = _clock.now()
+        if now - self._sent > OUTAGE_SECONDS:
+            # The sidecar was there for most of this attempt.
+            self._outage_since = None
         if self._outage_since is None:
             self._outage_since = now
             self._pauses = 0
@@ -252,8 +255,9 @@ class ByRenewal(Acquisition):
     def __init__(self, engine: Engine, wanted: Wanted) -> None:
         super().__init__(engine, wanted)
         self._request_id = str(uuid.uuid4())
-        # The last request, until it is answered: the sidecar may have granted it.
-        self._unanswered: dict[str, object] | None = None
+        self._body: dict[str, object] = {}
+        # An attempt had no answer: the sidecar may have granted it.
+        self._may_be_granted = False
 
     def attempt(self) -> None:
         self._sent = _clock.now()
@@ -265,14 +269,16 @@ class ByRenewal(Acquisition):
             "waitSeconds": poll,
             "requestId": self._request_id,
         }
-        self._unanswered = body
+        self._body = body
         request = Request("POST", "/v1/locks/acquire", body)
         until = self._sent + poll + CALL_SECONDS
         self._exchange = self._engine.request(request, self, until)
 
     def answered(self, answer: Answer) -> None:
         self._exchange = None
-        self._unanswered = None
+        if answer.status not in (429, 503):
+            # Such an answer says nothing of an earlier request.
+            self._may_be_granted = False
         if answer.status != 200:
             super().answered(answer)
         elif self._granted(answer.document):
@@ -338,30 +344,47 @@ class ByRenewal(Acquisition):
     def drop(self) -> None:
         if self._next is not None:
             self._next.cancel()
-        if self._lease is not None and self._lease.reason != "released":
+        if self._lease is not None and self._lease.reason == "validity_over":
+            # The sidecar may keep the lock for longer.
             release(self._engine, self._lease.lease_id)
 
+    def broke(self, why: str) -> None:
+        self._exchange = None
+        self._may_be_granted = True
+        super().broke(why)
+
     def _abandon(self) -> None:
+        is_in_flight = self._lease is None and self._exchange is not None
         super()._abandon()
-        self._give_back()
+        if is_in_flight or self._may_be_granted:
+            self._give_back()
 
     def _fail(self, error: LeaseholdError) -> None:
-        self._give_back()
+        if self._may_be_granted:
+            self._give_back()
         super()._fail(error)
 
     def _give_back(self) -> None:
-        """Releases what the last request may have acquired: a repetition gets the same lease."""
-        if self._unanswered is None:
-            return
-        request = Request("POST", "/v1/locks/acquire", {**self._unanswered, "waitSeconds": 0})
-        self._unanswered = None
-        repeated = persistent_call(self._engine, request)
+        """Releases what the last request may have acquired: a repetition gets the same lease.
 
+        It also ends the queue entry that the sidecar keeps for a caller that hangs up. A repetition
+        that the sidecar reads before the hang-up ends nothing, so a second one follows.
+        """
+        request = Request("POST", "/v1/locks/acquire", {**self._body, "waitSeconds": 0})
+        self._may_be_granted = False
+
+        self._repeat(request, is_second=False)
+
+    def _repeat(self, request: Request, *, is_second: bool) -> None:
         def answered(future: Future[Answer]) -> None:
-            if future.exception() is None and future.result().status == 200:
-                release(self._engine, str(future.result().document["leaseId"]))
+            answer = None if future.exception() else future.result()
+            if answer is not None and answer.status == 200:
+                release(self._engine, str(answer.document["leaseId"]))
+            elif answer is not None and answer.status == 409 and not is_second:
+                time = _clock.now() + 1
+                self._engine.at(time, lambda: self._repeat(request, is_second=True))
 
-        repeated.add_done_callback(answered)
+        persistent_call(self._engine, request).add_done_callback(answered)
 
 
 class _Renewal:

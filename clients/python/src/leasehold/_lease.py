@@ -25,6 +25,9 @@ _PAUSE_SECONDS = 0.2
 class _End:
     reason: str
     detail: str
+    #: The app itself has released it. The sidecar's reason `released` is a loss: another process
+    #: of the pod did it.
+    is_release: bool = False
 
 
 class Lease:
@@ -222,12 +225,12 @@ class Lease:
         with self._mutex:
             end = self._ended()
             if end is None:
-                self._end = _End("released", "the app has released the lock")
+                self._end = _End("released", "the app has released the lock", True)
             seconds = min(CALL_SECONDS, self._deadline - _clock.now())
         if end is None:
             # After the deadline the lock is no longer this one's to release.
             return release(self._engine, self.lease_id, seconds, self._drop)
-        if end.reason == "released":
+        if end.is_release:
             return None
         raise LockLost(end.detail, end.reason)
 

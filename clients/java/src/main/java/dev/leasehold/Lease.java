@@ -439,7 +439,8 @@ public final class Lease implements AutoCloseable {
   boolean wasLost() {
     synchronized (mutex) {
       End found = ended();
-      return found != null && !found.reason().equals(RELEASED);
+      // By the sidecar's reason `released`, another process has released it.
+      return found != null && release == null;
     }
   }
 
