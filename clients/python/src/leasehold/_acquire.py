@@ -221,9 +221,11 @@ class ByConnection(Acquisition):
 
     def _follow(self, lease: Lease, event: Event) -> None:
         if event.name == "lost":
-            lease.lose(str(event.data["reason"]), str(event.data.get("detail", "")))
+            reason = event.data.get("reason", "lost")
+            lease.lose(str(reason), str(event.data.get("detail", "")))
             return
-        if "validForMs" in event.data:
+        # An error here would close the connection, and release the lock before the deadline.
+        if isinstance(event.data.get("validForMs"), (int, float)):
             lease.prolong(self._deadline(event.data))
         if event.name == "release-requested":
             lease.ask_for_release(event.data)
