@@ -20,8 +20,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-# The ladder: `check` before each commit, `test` before a change is merged, `prove` for the long runs. CI runs the
-# last two.
+# The ladder: `check` before each commit, `test` before a change is merged, `prove` for everything. CI runs `prove`.
 
 .PHONY: check
 check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and integration tests, 40 simulated worlds
@@ -31,14 +30,14 @@ test: check clients policies api-schema chart alerts e2e ## Required for each ch
 
 # Two rows of targets: the first one waits most of the time, and leaves a core to the second one. What measures or fills
 # the whole machine runs after them.
-WAITING := fault elections floor comparison
-COMPUTING := bugs sim model controlplane-floor $(NODE_BUILDS)
+WAITING := clients e2e fault elections floor comparison
+COMPUTING := controlplane helm policies api-schema chart alerts bugs sim model controlplane-floor $(NODE_BUILDS)
 
 .PHONY: prove
-prove: two-rows crowd $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, model, oldest Kubernetes, crowd, elections, client-go, node
+prove: check two-rows crowd $(NODE) ## `test` and the long runs: seeded bugs, ten minutes of faults, 2,000 worlds, model, oldest Kubernetes, crowd, elections, client-go, node
 
 .PHONY: two-rows
-two-rows: controlplane porcupine
+two-rows: need-cargo need-go
 	$(MAKE) --no-print-directory --output-sync=target --jobs 2 waiting computing
 
 .PHONY: waiting
