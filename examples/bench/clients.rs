@@ -54,6 +54,7 @@ const DRIVERS: [(&str, &str, &[&str]); 5] = [
 
 /// Measures all in turns. `drivers` is the directory that the paths are relative to.
 pub(crate) async fn measure(binary: &str, drivers: &Path) -> Result<()> {
+    let drivers = &std::fs::canonicalize(drivers).context("`make bench` builds the drivers")?;
     let folder = directory()?.join("clients");
     std::fs::create_dir(&folder)?;
     let dev = Dev::start(binary, &folder).await?;
@@ -158,7 +159,7 @@ impl Driver {
             anyhow::bail!("no command");
         };
         let own = drivers.join(program);
-        let program = if own.exists() {
+        let program = if own.is_file() {
             own.as_path()
         } else {
             Path::new(program)
