@@ -99,8 +99,8 @@ func (a *acquisition) try(ctx context.Context, attempt func(context.Context) (*L
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if now()-start > outageLimit {
-			// The sidecar was there for most of this attempt.
+		if a.wanted.ttl != nil && now()-start > outageLimit {
+			// The sidecar was there for most of this long poll.
 			a.alive()
 		}
 		if !a.isWorthAnother(err) {

@@ -87,8 +87,8 @@ impl Acquisition {
                 Ok(lease) => return Ok(lease),
                 Err(error) => error,
             };
-            if now().saturating_sub(start) > OUTAGE {
-                // The sidecar was there for most of this attempt.
+            if renewal.is_some() && now().saturating_sub(start) > OUTAGE {
+                // The sidecar was there for most of this long poll.
                 self.alive();
             }
             self.pause_after(error).await?;

@@ -18,6 +18,8 @@ import type { Context } from "./worker.js";
 const OUTAGE_MS = 30_000;
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 2000;
+/** No sidecar promises more. */
+const LONGEST_VALIDITY_MS = 24 * 60 * 60 * 1000;
 /** These do not end within moments. */
 const LASTING = new Set(["not_installed", "shutting_down", "store_went_back"]);
 
@@ -30,14 +32,17 @@ export interface Start {
   readonly cell: Cell;
 }
 
-/** Tries until there is a lease, the wait is over, or a failure is not worth another try. */
+/**
+ * Tries until there is a lease, the wait is over, or a failure is not worth another try. Then it
+ * keeps and releases the lease.
+ */
 export abstract class Acquisition implements Way {
   protected readonly context: Context;
   protected readonly wanted: Wanted;
   protected readonly calls: Calls;
   protected holding: Holding | undefined;
   protected exchange: Exchange | undefined;
-  /** The next try, the next renewal, or the end of the patience for an answer. */
+  /** The next try, the next renewal, or the time limit of an answer. */
   protected next: Timer | undefined;
   /** When the request was sent that the validity counts from. */
   protected sent = 0;
@@ -86,6 +91,9 @@ export abstract class Acquisition implements Way {
     const end = (failure?: Failure): void => {
       this.#close();
       this.context.forget(this.#start.lease);
+      if (failure?.kind === "unavailable") {
+        this.calls.release(this.leaseId, () => {});
+      }
       done(failure);
     };
     this.calls.release(this.leaseId, end, Math.min(CALL_MS, left));
@@ -115,6 +123,9 @@ export abstract class Acquisition implements Way {
     return this.holding?.grant.leaseId ?? "";
   }
 
+  /** Whether a try says nothing while it waits. */
+  protected abstract readonly isLongPoll: boolean;
+
   /** Sends the request for the lock. */
   protected abstract attempt(): void;
 
@@ -134,6 +145,10 @@ export abstract class Acquisition implements Way {
   /** Tries again, or fails. */
   protected refused(failure: Failure): void {
     const now = this.context.clock.now();
+    if (this.isLongPoll && now - this.sent > OUTAGE_MS) {
+      // The sidecar was there for most of this try.
+      this.endOutage();
+    }
     this.#outageSince ??= now;
     const passes = failure.kind === "unavailable" && !LASTING.has(failure.code);
     if (this.isWaitOver() || !passes || now - this.#outageSince >= OUTAGE_MS) {
@@ -184,7 +199,7 @@ export abstract class Acquisition implements Way {
   }
 
   protected deadline(validForMs: number): number {
-    return this.sent + validForMs;
+    return this.sent + Math.min(validForMs, LONGEST_VALIDITY_MS);
   }
 
   #close(): void {

@@ -14,6 +14,8 @@ import type { Document } from "./messages.js";
 const SILENCE_MS = 90_000;
 
 export class ByConnection extends Acquisition {
+  protected override readonly isLongPoll = false;
+
   protected override attempt(): void {
     const { wanted } = this;
     const left = this.waitLeft();
@@ -30,7 +32,7 @@ export class ByConnection extends Acquisition {
           this.answered(answer);
         },
         received: (event) => this.#received(event),
-        broke: (why) => this.#broke(why),
+        broke: (why, isOurs) => this.#broke(why, isOurs),
       },
     );
     this.#expectEvent();
@@ -73,13 +75,13 @@ export class ByConnection extends Acquisition {
     const grant = grantOf(data);
     if (grant === undefined || !this.granted(grant)) {
       this.exchange?.close();
-      this.refused(grant === undefined ? NO_SIDECAR : noAnswer("the sidecar stood still"));
+      this.refused(grant === undefined ? NO_SIDECAR : noAnswer("the answer came too late"));
     }
   }
 
   #follow(holding: Holding, { name, data }: Event): void {
     if (name === "lost") {
-      holding.lose(String(data.reason), String(data.detail ?? ""));
+      holding.lose(String(data.reason ?? "lost"), String(data.detail ?? ""));
       return;
     }
     if (typeof data.validForMs === "number") {
@@ -90,10 +92,13 @@ export class ByConnection extends Acquisition {
     }
   }
 
-  #broke(why: string): void {
+  #broke(why: string, isOurs: boolean): void {
     this.next?.cancel();
     if (this.holding === undefined) {
       this.broke(why);
+    } else if (isOurs) {
+      // The sidecar releases the lock at once.
+      this.holding.lose("not_a_sidecar", why);
     } else {
       // The sidecar is gone, and keeps its promise until the deadline.
       this.holding.doubt(why);

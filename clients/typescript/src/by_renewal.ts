@@ -13,10 +13,13 @@ import type { Failure } from "./messages.js";
 
 /** The sidecar's own bound for a long poll. */
 const LONGEST_POLL = 240;
+/** For a server that does not wait. */
+const SHORTEST_POLL_MS = 1000;
 const LONGEST_PAUSE_MS = 1000;
 const SHORTEST_PAUSE_MS = 50;
 
 export class ByRenewal extends Acquisition {
+  protected override readonly isLongPoll = true;
   /** Makes a repetition safe: an answer that got lost takes no second lock. */
   #requestId = randomUUID();
   /** A try had no answer. */
@@ -62,7 +65,8 @@ export class ByRenewal extends Acquisition {
 
   protected override answered(answer: Answer): void {
     // One that only could not be served says nothing of the tries before it.
-    this.#mayBeGranted &&= answer.status >= 500;
+    const isServed = failureOf(answer.status, answer.document).kind !== "unavailable";
+    this.#mayBeGranted &&= !isServed;
     if (answer.status !== 200) {
       super.answered(answer);
       return;
@@ -89,7 +93,8 @@ export class ByRenewal extends Acquisition {
       // One long poll is over, not the wait.
       this.endOutage();
       this.#requestId = randomUUID();
-      this.attempt();
+      const time = Math.max(this.context.clock.now(), this.sent + SHORTEST_POLL_MS);
+      this.next = this.context.timers.at(time, () => this.attempt());
     } else if (failure.kind === "lost") {
       // An earlier answer did not arrive, and its lease has ended.
       this.#requestId = randomUUID();
@@ -122,7 +127,8 @@ export class ByRenewal extends Acquisition {
   }
 
   #renewAt(time: number): void {
-    this.next = this.context.timers.at(time, () => this.#renew());
+    const soon = this.context.clock.now() + SHORTEST_PAUSE_MS;
+    this.next = this.context.timers.at(Math.max(time, soon), () => this.#renew());
   }
 
   #renew(): void {

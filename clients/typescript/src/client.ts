@@ -8,6 +8,8 @@ import { publishAcquired } from "./hooks.js";
 import { Lease } from "./lease.js";
 import type { Address, Document, Wanted } from "./messages.js";
 
+/** The sidecar's own bound for a wait by a connection. */
+const LONGEST_WAIT_MS = 7 * 24 * 60 * 60 * 1000;
 const DEFAULT_URL = "http://127.0.0.1:7373";
 
 /** What other callers see of a holder, in the HTTP API and in kubectl. */
@@ -20,7 +22,7 @@ export interface OwnerOptions {
 export interface LockOptions extends OwnerOptions {
   /**
    * Milliseconds to wait while the lock is held, rounded up to seconds. Default: without a limit.
-   * 0 is one try.
+   * 0 is one try. More than seven days are without a limit.
    */
   wait?: number | undefined;
   /**
@@ -91,7 +93,7 @@ export class Client {
       name: text("resource", resource),
       isLead: false,
       body: plain({ resource, ownerId, metadata }),
-      ...(wait === undefined || wait === Number.POSITIVE_INFINITY
+      ...(wait === undefined || wait > LONGEST_WAIT_MS
         ? {}
         : { wait: Math.max(0, number("wait", wait)) }),
       ...(ttl === undefined ? {} : { ttlSeconds: Math.ceil(number("ttl", ttl) / 1000) }),

@@ -124,14 +124,11 @@ export class Election {
   }
 }
 
-/** Waits until a lease is lost, or the candidacy ends. */
+/** Waits until a lease has ended, or the candidacy ends. */
 async function endOf(lease: Lease, stopped: AbortSignal): Promise<void> {
-  await new Promise<void>((resolve) => {
-    for (const signal of [lease.signal, stopped]) {
-      signal.addEventListener("abort", () => resolve(), { once: true });
-      if (signal.aborted) {
-        resolve();
-      }
-    }
-  });
+  const signal = AbortSignal.any([lease.signal, stopped]);
+  // A release does not abort the signal.
+  while (lease.reason === undefined && !stopped.aborted) {
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {});
+  }
 }

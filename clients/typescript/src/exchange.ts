@@ -27,8 +27,8 @@ export interface Handler {
   answered(answer: Answer): void;
   /** The stream brought an event. */
   received?(event: Event): void;
-  /** The connection failed or ended, or the time is over. */
-  broke(why: string): void;
+  /** The connection failed or ended, or the time is over. `isOurs`: this end has closed it. */
+  broke(why: string, isOurs: boolean): void;
 }
 
 /** Connections for further calls. A stream has one of its own. */
@@ -105,11 +105,11 @@ export class Exchange {
     request.socket.end();
   }
 
-  /** Ends it with an error. */
-  fail(why: string): void {
+  /** Ends it with an error. `isOurs`: not because of the peer. */
+  fail(why: string, isOurs = false): void {
     const handler = this.#finish();
     this.close();
-    safely(() => handler?.broke(`${this.#address.url}: ${why}`));
+    safely(() => handler?.broke(`${this.#address.url}: ${why}`, isOurs));
   }
 
   #start(agent: http.Agent | false): void {
@@ -136,7 +136,7 @@ export class Exchange {
         // The sidecar had just closed a kept connection. Each call of the API may be repeated.
         this.#start(false);
       } else if (request === this.#request) {
-        this.fail(describe(error));
+        this.fail(describe(error), isUnreadable(error));
       }
     });
     request.end(body);
@@ -157,7 +157,7 @@ export class Exchange {
         this.#safely(() => this.#handler && received?.(event));
       }
       if (text.length + events.length > LONGEST_TEXT) {
-        this.fail("this is not a sidecar: its answer is too long");
+        this.fail("this is not a sidecar: its answer is too long", true);
       }
     });
     response.on("end", () => {
@@ -169,15 +169,15 @@ export class Exchange {
       this.#request = undefined;
       this.#safely(() => handler?.answered({ status, document: parseObject(text) }), handler);
     });
-    response.on("error", (error) => this.fail(describe(error)));
+    response.on("error", (error) => this.fail(describe(error), isUnreadable(error)));
     response.on("close", () => this.fail("it closed the connection"));
   }
 
   /** Calls the handler; an error in it becomes a failed exchange. */
   #safely(call: () => void, handler?: Handler): void {
     safely(call, (error) => {
-      handler?.broke(`${this.#address.url}: an answer cannot be used: ${String(error)}`);
-      this.fail(`an event cannot be used: ${String(error)}`);
+      handler?.broke(`${this.#address.url}: an answer cannot be used: ${String(error)}`, true);
+      this.fail(`an event cannot be used: ${String(error)}`, true);
     });
   }
 
@@ -188,6 +188,11 @@ export class Exchange {
     this.#timer?.cancel();
     return handler;
   }
+}
+
+/** Whether it is an error of the HTTP parser, which closes the connection. */
+function isUnreadable(error: Error & { code?: string }): boolean {
+  return error.code?.startsWith("HPE_") ?? false;
 }
 
 /** A refused connection to `localhost` has an error for each address, and no message. */

@@ -119,9 +119,6 @@ class Acquisition(ABC):
     def refused(self, error: LeaseholdError) -> None:
         """Tries again, or fails."""
         now = _clock.now()
-        if now - self._sent > OUTAGE_SECONDS:
-            # The sidecar was there for most of this attempt.
-            self._outage_since = None
         if self._outage_since is None:
             self._outage_since = now
             self._pauses = 0
@@ -303,6 +300,9 @@ class ByRenewal(Acquisition):
             self._request_id = str(uuid.uuid4())
             super().refused(Unavailable(error.detail, error.code))
         else:
+            if _clock.now() - self._sent > OUTAGE_SECONDS:
+                # The sidecar was there for most of this long poll.
+                self._outage_since = None
             super().refused(error)
 
     def _renew_after(self, document: JSON) -> None:

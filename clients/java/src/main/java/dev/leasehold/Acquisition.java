@@ -19,7 +19,7 @@ import org.jspecify.annotations.Nullable;
 abstract class Acquisition implements Handler {
   // How long a sidecar may be away, or unable to answer, before the caller gets the error. A
   // restart takes a few seconds.
-  private static final long OUTAGE = SECONDS.toNanos(30);
+  static final long OUTAGE = SECONDS.toNanos(30);
   private static final long FIRST_PAUSE = MILLISECONDS.toNanos(100);
   private static final long LONGEST_PAUSE = SECONDS.toNanos(2);
   // A server that does not wait for the lock must not be asked without a pause.
@@ -149,6 +149,11 @@ abstract class Acquisition implements Handler {
     withdraw();
     engine.remove(this);
     result.completeExceptionally(why.toException());
+  }
+
+  /** Returns when the last request was sent. */
+  final long sent() {
+    return sent;
   }
 
   /** The sidecar has given a sign of life. */

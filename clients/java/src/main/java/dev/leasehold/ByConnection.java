@@ -66,7 +66,7 @@ final class ByConnection extends Acquisition {
         stopTimer();
         if (!granted(event.data())) {
           close();
-          refused(Problem.noAnswer("the sidecar stood still"));
+          refused(Problem.noAnswer("the answer came too late"));
         }
       }
       case "error" -> {

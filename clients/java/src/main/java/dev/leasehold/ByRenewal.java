@@ -51,6 +51,14 @@ final class ByRenewal extends Acquisition {
       return;
     }
     isUncertain = false;
+    giveBack(false);
+  }
+
+  /**
+   * It also ends the queue entry that the sidecar keeps for a caller that hangs up. A request that
+   * the sidecar reads before the hang-up ends nothing, so a second one follows.
+   */
+  private void giveBack(boolean isSecond) {
     Call.persistently(
         engine,
         acquire(0),
@@ -59,6 +67,8 @@ final class ByRenewal extends Acquisition {
           String leaseId = answer == null ? null : answer.document().text("leaseId");
           if (leaseId != null) {
             Call.release(engine, leaseId);
+          } else if (problem != null && problem.kind() == Problem.Kind.HELD && !isSecond) {
+            loop.at(Clock.now() + LONGEST_PAUSE, () -> giveBack(true));
           }
         });
   }
@@ -68,7 +78,9 @@ final class ByRenewal extends Acquisition {
     Document document = answer.document();
     count(exchange);
     exchange = null;
-    if (answer.status() < 500) {
+    Problem why = Problem.of(http.address(), answer.status(), document);
+    if (why.kind() != Problem.Kind.UNAVAILABLE) {
+      // One that could not be served says nothing of an earlier request.
       isUncertain = false;
     }
     if (answer.status() != 200) {
@@ -76,6 +88,7 @@ final class ByRenewal extends Acquisition {
       return;
     }
     String leaseId = document.needText("leaseId");
+    document.needNumber("renewAfterMs");
     if (granted(document)) {
       renewAfter(document);
     } else {
@@ -104,12 +117,19 @@ final class ByRenewal extends Acquisition {
         requestId = UUID.randomUUID().toString();
         super.refused(Problem.unavailable(why.code(), why.detail()));
       }
-      default -> super.refused(why);
+      default -> {
+        if (Clock.now() - sent() > OUTAGE) {
+          // The sidecar was there for most of this try.
+          isAlive();
+        }
+        super.refused(why);
+      }
     }
   }
 
   private void renewAfter(Document document) {
-    next = loop.at(after(document.needNumber("renewAfterMs")), this::renew);
+    long time = after(document.needNumber("renewAfterMs"));
+    next = loop.at(Math.max(time, Clock.now() + SHORTEST_PAUSE), this::renew);
   }
 
   private void renew() {

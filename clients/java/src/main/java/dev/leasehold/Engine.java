@@ -93,8 +93,11 @@ final class Engine {
     promised.whenComplete((lease, error) -> acquisition.leave());
     acquisition.result.whenComplete(
         (lease, error) -> {
+          Runnable fail = () -> promised.completeExceptionally(error);
           if (error != null) {
-            call(() -> promised.completeExceptionally(error));
+            if (!call(fail)) {
+              fail.run();
+            }
           } else if (!call(() -> deliver(promised, lease))) {
             deliver(promised, lease);
           }
@@ -185,7 +188,8 @@ final class Engine {
 
   private void beginToClose() {
     Set.copyOf(active).forEach(Acquisition::closeClient);
-    loop.execute(this::closeWhenIdle);
+    // A timer runs after the tasks that the ends of the leases have added.
+    loop.at(Clock.now(), this::closeWhenIdle);
     loop.at(Clock.now() + CLOSING, this::end);
   }
 

@@ -271,6 +271,7 @@ public final class Lease implements AutoCloseable {
    *
    * @param key 1 to 128 printable ASCII characters
    * @return a future that fails with the exceptions of {@link #complete}
+   * @throws LockLostException if the lease has ended already
    */
   public CompletableFuture<Void> completeAsync(String key) {
     check();
@@ -299,7 +300,7 @@ public final class Lease implements AutoCloseable {
   /**
    * Releases the lock. The lease is over in any case. It waits for the sidecar's confirmation, ten
    * seconds at most and not beyond the deadline; without one, a warning is logged, and the lock is
-   * free when its session or its TTL ends. To close it again has no effect.
+   * free when its session or its TTL ends. After a release, to close it again has no effect.
    *
    * @throws LockLostException if the lease was lost before: another holder may have had the lock.
    *     Try-with-resources adds it to the suppressed exceptions of the body's own exception
@@ -371,6 +372,9 @@ public final class Lease implements AutoCloseable {
       return;
     }
     boolean isConfirmed = answer != null && answer.status() != 202;
+    if (problem != null) {
+      Call.release(engine, leaseId);
+    }
     if (!isConfirmed) {
       Object why = problem == null ? "it is pending" : problem;
       Log.LOG.log(WARNING, "release of {0} is not confirmed: {1}", resource, why);
@@ -426,7 +430,7 @@ public final class Lease implements AutoCloseable {
     }
   }
 
-  /** On the loop: ends it at the deadline, also if no one asks. */
+  /** On the loop: ends it at the deadline, also without a call. */
   void watch() {
     synchronized (mutex) {
       if (ended() == null) {

@@ -230,7 +230,7 @@ public final class LeaseholdClient implements AutoCloseable {
     /**
      * Sets where the app's callbacks run: those of {@link Lease#onLost}, the listener, and the
      * dependent actions of futures. The default is one thread, so a callback that blocks delays the
-     * others. It delays no lease.
+     * others, and one that waits for a future of this client waits for itself. It delays no lease.
      *
      * @param executor the executor; the client does not shut it down
      * @return this builder

@@ -45,15 +45,19 @@ final class Waits {
   static CompletableFuture<Void> forApp(Engine engine, CompletableFuture<Void> call) {
     CompletableFuture<Void> promised = new CompletableFuture<>();
     call.whenComplete(
-        (nothing, error) ->
-            engine.call(
-                () -> {
-                  if (error == null) {
-                    promised.complete(null);
-                  } else {
-                    promised.completeExceptionally(error);
-                  }
-                }));
+        (nothing, error) -> {
+          Runnable complete =
+              () -> {
+                if (error == null) {
+                  promised.complete(null);
+                } else {
+                  promised.completeExceptionally(error);
+                }
+              };
+          if (!engine.call(complete)) {
+            complete.run();
+          }
+        });
     return promised;
   }
 }
