@@ -1,6 +1,8 @@
 //! Jobs whose pods have no sidecar: a command runs once for each key, although a pod is deleted in mid-run, and
 //! its Job is Complete soon after it.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -106,11 +108,23 @@ async fn cron_job_runs_once_per_key_although_its_pod_is_deleted() -> Result<()> 
     let delete = ["delete", "pod", name, "--wait=false"];
     namespace.kubectl(&delete).await?.ok()?;
 
-    tokio::try_join!(
-        completed(&namespace, "first"),
-        completed(&namespace, "second")
-    )?;
-    ensure!(!machine.said(&deleted, "app")?.contains("succeeded"));
+    // The kubelet removes the log together with the pod.
+    let mut last_words = String::new();
+    let reading = async {
+        loop {
+            if let Ok(said) = machine.said(&deleted, "app") {
+                last_words = said;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let first = completed(&namespace, "first");
+    let second = completed(&namespace, "second");
+    tokio::select! {
+        both = async { tokio::try_join!(first, second) } => drop(both?),
+        _ = reading => {}
+    }
+    ensure!(last_words.contains("begun") && !last_words.contains("succeeded"));
     let mut successes = 0;
     for pod in pods(&namespace, "first, second").await? {
         let said = machine.said(&pod, "app")?;
