@@ -66,7 +66,7 @@ impl Validity {
 pub struct ReleaseRequest {
     /// `person_asked`, `agent_stopping`, `max_hold`, or another reason of the HTTP API.
     pub reason: String,
-    /// The person who asks.
+    /// The person that requests it.
     pub actor: Option<String>,
     /// What the person wants to say.
     pub message: Option<String>,

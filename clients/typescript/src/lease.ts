@@ -12,7 +12,7 @@ declare global {
   }
 }
 
-/** Who asks for the lock. Fields can be added. */
+/** The request to release a lock. Fields can be added. */
 export interface ReleaseRequest {
   /** `person_asked`, `agent_stopping`, `max_hold`; `stopped` by `Election.stop`. */
   readonly reason?: string;
@@ -158,7 +158,7 @@ export class Lease {
     publishEnded(this, "released");
   }
 
-  /** Returns how it has ended, if it has. Who asks first after a loss aborts the signal. */
+  /** Returns how it has ended, if it has. The first call after a loss aborts the signal. */
   #ended(): End | undefined {
     const end = this.#cell.ended();
     if (end !== undefined && end.isRelease !== true) {

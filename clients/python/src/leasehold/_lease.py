@@ -77,8 +77,8 @@ class Lease:
 
     @property
     def release_requested(self) -> JSON | None:
-        """Who asks for the lock (`reason`, and for a person `actor` and `message`), or None. Finish
-        the work and release it; nothing is taken from you."""
+        """The request to release (`reason`, and for a person `actor` and `message`), or None.
+        Finish the work and release it; nothing is taken from you."""
         return self._release_requested
 
     def check(self) -> None:
@@ -191,7 +191,7 @@ class Lease:
         self.lose("abandoned", "its caller did not wait for it")
 
     def watch(self) -> None:
-        """On the thread: ends it at the deadline, also if no one asks."""
+        """On the thread: ends it at the deadline, also without a call."""
         with self._mutex:
             if not self._ended():
                 self._engine.at(self._deadline, self.watch)

@@ -243,7 +243,7 @@ public final class Lease implements AutoCloseable {
    * while (!lease.awaitEnd(pause))}.
    *
    * @param most the longest wait
-   * @return false if the lease is valid, no one asks for it, and the time is over
+   * @return false if the lease is valid, no release is requested, and the time is over
    * @throws InterruptedException if the thread is interrupted
    */
   public boolean awaitEnd(Duration most) throws InterruptedException {
@@ -383,7 +383,7 @@ public final class Lease implements AutoCloseable {
     begun.complete(null);
   }
 
-  /** Releases it without a word: its caller did not wait for it. */
+  /** Releases it in the background: its caller did not wait for it. */
   void abandon() {
     beginRelease();
   }

@@ -7,7 +7,7 @@ import org.jspecify.annotations.Nullable;
  *
  * @param reason {@code person_asked}, {@code agent_stopping}, {@code max_hold}, or {@code stopped}
  *     if {@link Election#stop} asks. More reasons may be added
- * @param actor the person who asks, if one does
+ * @param actor the person that requests it, if there is one
  * @param message what the person says
  */
 public record ReleaseRequest(String reason, @Nullable String actor, @Nullable String message) {
