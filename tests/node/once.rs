@@ -1,8 +1,6 @@
 //! Jobs whose pods have no sidecar: a command runs once for each key, although a pod is deleted in mid-run, and
 //! its Job is Complete soon after it.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -13,8 +11,10 @@ use crate::machine::Machine;
 use crate::parts::IMAGE;
 use crate::pods::{LIMIT, app, condition, restricted};
 
-/// Says when it begins and ends, and takes long enough to be deleted.
-const SCRIPT: &str = "echo begun; sleep 4; echo succeeded";
+/// Says when it begins and ends. It ends by itself only in a pod that starts after [`END`] was created.
+const SCRIPT: &str = r#"echo begun; [ "$END" ] || sleep infinity; echo succeeded"#;
+/// The `ConfigMap` that lets the script end.
+const END: &str = "end";
 /// The same, for measurements.
 const SHORT: &str = "sleep 1; echo succeeded";
 const EXEC: [&str; 4] = ["/leasehold/leasehold", "exec", "--lock", "report"];
@@ -27,6 +27,8 @@ fn template(wrapper: &[&str], script: &str) -> Value {
     let mut report = app("");
     report["command"] = json!([wrapper, &["sh", "-c", script]].concat());
     report["volumeMounts"] = volume("/leasehold");
+    report["env"] = json!([{"name": "END", "valueFrom": {"configMapKeyRef":
+        {"name": END, "key": "end", "optional": true}}}]);
     let copy = json!({"name": "copy", "image": IMAGE, "imagePullPolicy": "Never",
         "args": ["copy", "/copy"], "volumeMounts": volume("/copy"), "securityContext": restricted()});
     json!({"spec": {"restartPolicy": "Never", "initContainers": [copy], "containers": [report],
@@ -103,28 +105,15 @@ async fn cron_job_runs_once_per_key_although_its_pod_is_deleted() -> Result<()> 
         said.contains("begun").then_some(pod)
     });
     let deleted = deleted.await?;
+    let end = ["create", "configmap", END, "--from-literal", "end=yes"];
+    namespace.kubectl(&end).await?.ok()?;
     start(&namespace, "second").await?;
     let name = deleted["metadata"]["name"].as_str().context("a name")?;
     let delete = ["delete", "pod", name, "--wait=false"];
     namespace.kubectl(&delete).await?.ok()?;
 
-    // The kubelet removes the log together with the pod.
-    let mut last_words = String::new();
-    let reading = async {
-        loop {
-            if let Ok(said) = machine.said(&deleted, "app") {
-                last_words = said;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    let first = completed(&namespace, "first");
-    let second = completed(&namespace, "second");
-    tokio::select! {
-        both = async { tokio::try_join!(first, second) } => drop(both?),
-        _ = reading => {}
-    }
-    ensure!(last_words.contains("begun") && !last_words.contains("succeeded"));
+    completed(&namespace, "first").await?;
+    completed(&namespace, "second").await?;
     let mut successes = 0;
     for pod in pods(&namespace, "first, second").await? {
         let said = machine.said(&pod, "app")?;
