@@ -5,7 +5,6 @@ import static java.util.concurrent.TimeUnit.NANOSECONDS;
 
 import java.net.http.HttpRequest;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -17,18 +16,8 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The right to act, until {@link #remaining} is zero. All methods may be called from any thread.
- *
- * <p>It is the only place that decides whether it is still valid, by its own deadline.
  */
 public final class Lease implements AutoCloseable {
-  private static final String RELEASED = "released";
-
-  private record End(String reason, String detail) {
-    LockLostException toException() {
-      return new LockLostException(detail, reason);
-    }
-  }
-
   private final Engine engine;
   private final Consumer<Lease> drop;
   private final String resource;
@@ -39,24 +28,18 @@ public final class Lease implements AutoCloseable {
   private final CountDownLatch ending = new CountDownLatch(1);
   private volatile @Nullable ReleaseRequest releaseRequested;
 
+  private final Validity validity;
+  private final LossNotices notices;
+  private final CompletableFuture<Void> release = new CompletableFuture<>();
+
   /** Completed when it is lost or released, on the loop. */
   final CompletableFuture<Void> over = new CompletableFuture<>();
-
-  private final Object mutex = new Object();
-  // All that follows is guarded by the mutex.
-  private long deadline;
-  private @Nullable End end;
-  private String doubt = "";
-  private boolean lossIsKnown;
-  private final List<Consumer<Lease>> callbacks = new ArrayList<>();
-  private @Nullable Thread toInterrupt;
-  private boolean hasInterrupted;
-  private @Nullable CompletableFuture<Void> release;
 
   Lease(Engine engine, Consumer<Lease> drop, Document document, long deadline) {
     this.engine = engine;
     this.drop = drop;
-    this.deadline = deadline;
+    validity = new Validity(engine.loop(), deadline, this::afterLoss);
+    notices = new LossNotices(engine);
     resource = document.needText("resource");
     leaseId = document.needText("leaseId");
     token = document.needNumber("fencingToken");
@@ -121,12 +104,7 @@ public final class Lease implements AutoCloseable {
    * @return the time
    */
   public Duration remaining() {
-    synchronized (mutex) {
-      if (ended() != null) {
-        return Duration.ZERO;
-      }
-      return Duration.ofNanos(Math.max(0, deadline - Clock.now() - Clock.STEP));
-    }
+    return validity.remaining();
   }
 
   /**
@@ -135,9 +113,7 @@ public final class Lease implements AutoCloseable {
    * @return whether it is held
    */
   public boolean isHeld() {
-    synchronized (mutex) {
-      return ended() == null;
-    }
+    return validity.end() == null;
   }
 
   /**
@@ -147,9 +123,7 @@ public final class Lease implements AutoCloseable {
    * @return the reason, or nothing while it is valid
    */
   public Optional<String> reason() {
-    synchronized (mutex) {
-      return Optional.ofNullable(ended()).map(End::reason);
-    }
+    return Optional.ofNullable(validity.end()).map(Validity.End::reason);
   }
 
   /**
@@ -169,10 +143,7 @@ public final class Lease implements AutoCloseable {
    * @throws LockLostException if the lease has ended
    */
   public void check() {
-    End found;
-    synchronized (mutex) {
-      found = ended();
-    }
+    Validity.End found = validity.end();
     if (found != null) {
       throw found.toException();
     }
@@ -211,13 +182,7 @@ public final class Lease implements AutoCloseable {
    */
   public void onLost(Consumer<Lease> callback) {
     Objects.requireNonNull(callback);
-    synchronized (mutex) {
-      if (!lossIsKnown) {
-        callbacks.add(callback);
-        return;
-      }
-    }
-    engine.call(() -> callback.accept(this));
+    notices.add(() -> callback.accept(this));
   }
 
   /**
@@ -230,12 +195,7 @@ public final class Lease implements AutoCloseable {
    * then. An interrupt from elsewhere between the loss and the end of the block is cleared, too.
    */
   public void interruptOnLoss() {
-    synchronized (mutex) {
-      toInterrupt = Thread.currentThread();
-      if (lossIsKnown) {
-        interrupt();
-      }
-    }
+    notices.interruptThisThread();
   }
 
   /**
@@ -308,7 +268,7 @@ public final class Lease implements AutoCloseable {
   @Override
   public void close() {
     engine.loop().mustNotBeHere();
-    disarm();
+    notices.disarm();
     Waits.join(beginRelease());
   }
 
@@ -318,40 +278,20 @@ public final class Lease implements AutoCloseable {
    * @return a future that fails with LockLostException if the lease was lost before
    */
   public CompletableFuture<Void> releaseAsync() {
-    disarm();
+    notices.disarm();
     return Waits.forApp(engine, beginRelease());
-  }
-
-  /** No interrupt may follow the block. */
-  private void disarm() {
-    synchronized (mutex) {
-      if (hasInterrupted && toInterrupt == Thread.currentThread()) {
-        Thread.interrupted();
-        hasInterrupted = false;
-      }
-      toInterrupt = null;
-    }
   }
 
   /** Ends it here, then at the sidecar. */
   private CompletableFuture<Void> beginRelease() {
-    long timeout;
-    CompletableFuture<Void> begun;
-    synchronized (mutex) {
-      if (release != null) {
-        return release;
-      }
-      End found = ended();
-      begun = new CompletableFuture<>();
-      if (found != null) {
-        begun.completeExceptionally(found.toException());
-        return begun;
-      }
-      end = new End(RELEASED, "the app has released the lock");
-      release = begun;
-      // After the deadline the lock is no longer this one's to release.
-      timeout = Math.min(Http.CALL.toNanos(), deadline - Clock.now());
+    if (!validity.release()) {
+      Validity.End before = validity.end();
+      return before == null || validity.isReleased()
+          ? release
+          : CompletableFuture.failedFuture(before.toException());
     }
+    // After the deadline the lock is no longer this one's to release.
+    long timeout = Math.min(Http.CALL.toNanos(), validity.nanosLeft());
     ending.countDown();
     Call.persistently(
         engine,
@@ -360,15 +300,14 @@ public final class Lease implements AutoCloseable {
         (answer, problem) -> {
           drop.accept(this);
           over.complete(null);
-          released(begun, answer, problem);
+          released(answer, problem);
         });
-    return begun;
+    return release;
   }
 
-  private void released(
-      CompletableFuture<Void> begun, @Nullable Answer answer, @Nullable Problem problem) {
+  private void released(@Nullable Answer answer, @Nullable Problem problem) {
     if (problem != null && problem.kind() == Problem.Kind.LOST) {
-      begun.completeExceptionally(problem.toException());
+      release.completeExceptionally(problem.toException());
       return;
     }
     boolean isConfirmed = answer != null && answer.status() != 202;
@@ -380,7 +319,7 @@ public final class Lease implements AutoCloseable {
       Log.LOG.log(WARNING, "release of {0} is not confirmed: {1}", resource, why);
     }
     engine.tell(listener -> listener.released(this, isConfirmed));
-    begun.complete(null);
+    release.complete(null);
   }
 
   /** Releases it in the background: its caller did not wait for it. */
@@ -388,30 +327,14 @@ public final class Lease implements AutoCloseable {
     beginRelease();
   }
 
-  /** With the mutex: returns how it ended. The deadline counts, not what the loop has seen. */
-  private @Nullable End ended() {
-    if (end == null && Clock.now() >= deadline) {
-      end = new End("validity_over", "no renewal came in time" + doubt);
-      engine.loop().execute(this::afterLoss);
-    }
-    return end;
-  }
-
   /** Takes a new deadline from the sidecar. A lease that has ended stays ended. */
   void prolong(long deadline) {
-    synchronized (mutex) {
-      if (end == null) {
-        this.deadline = deadline;
-        doubt = "";
-      }
-    }
+    validity.prolong(deadline);
   }
 
   /** Remembers why no new deadline may come. */
   void doubt(String why) {
-    synchronized (mutex) {
-      doubt = ": " + why;
-    }
+    validity.doubt(why);
   }
 
   /** Takes a request to release it. */
@@ -422,56 +345,29 @@ public final class Lease implements AutoCloseable {
 
   /** Ends it: the sidecar said so. */
   void lose(String reason, String detail) {
-    synchronized (mutex) {
-      if (end == null) {
-        end = new End(reason, detail);
-        engine.loop().execute(this::afterLoss);
-      }
-    }
+    validity.lose(reason, detail);
   }
 
   /** On the loop: ends it at the deadline, also without a call. */
   void watch() {
-    synchronized (mutex) {
-      if (ended() == null) {
-        engine.loop().at(deadline, this::watch);
-      }
-    }
+    validity.watch();
   }
 
   /** Returns whether it ended without a release. */
   boolean wasLost() {
-    synchronized (mutex) {
-      End found = ended();
-      // By the sidecar's reason `released`, another process has released it.
-      return found != null && release == null;
-    }
+    return validity.end() != null && !validity.isReleased();
   }
 
   /** On the loop, once. */
   private void afterLoss() {
     drop.accept(this);
-    List<Consumer<Lease>> toCall;
-    synchronized (mutex) {
-      lossIsKnown = true;
-      toCall = List.copyOf(callbacks);
-      callbacks.clear();
-      interrupt();
-    }
+    List<Runnable> toCall = notices.take();
     ending.countDown();
     over.complete(null);
     Log.LOG.log(
         WARNING, "lock lost: {0} (token {1}): {2}", resource, Long.toString(token), reason().get());
-    toCall.forEach(callback -> engine.call(() -> callback.accept(this)));
+    toCall.forEach(engine::call);
     engine.tell(listener -> listener.lost(this));
-  }
-
-  /** With the mutex. */
-  private void interrupt() {
-    if (toInterrupt != null && !hasInterrupted) {
-      toInterrupt.interrupt();
-      hasInterrupted = true;
-    }
   }
 
   @Override
