@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the package's format, rules and types, and installs it: check.sh <directory>
+# Checks the package's format, rules and types, installs it and runs its tests: check.sh <directory>
 #
 # The interpreter that has it is <directory>/venv/bin/python.
 set -euo pipefail
@@ -16,3 +16,4 @@ MYPYPATH=src "$python" -m mypy --cache-dir "$work/mypy"
 # As a user gets it: a wheel, so a file that the package lacks is noticed.
 "$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$work/wheel" .
 "$python" -m pip install --quiet --no-deps --force-reinstall "$work"/wheel/leasehold-*.whl
+"$python" -m pytest -qq -p no:cacheprovider tests

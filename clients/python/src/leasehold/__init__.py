@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ._elect import Election
+from ._hooks import Hooks
 from ._lease import Lease
 from ._lock import Lock
 from ._version import __version__
@@ -22,6 +23,7 @@ from .errors import LeaseholdError, LockHeld, LockLost, Refused, Unavailable
 __all__ = [
     "Client",
     "Election",
+    "Hooks",
     "Lease",
     "LeaseholdError",
     "Lock",

@@ -10,8 +10,9 @@ import math
 import random
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -73,7 +74,8 @@ class Acquisition(ABC):
         self.future: Future[Lease] = Future()
         self._engine = engine
         self._wanted = wanted
-        self._until = None if wanted.wait is None else _clock.now() + wanted.wait
+        self._began = _clock.now()
+        self._until = None if wanted.wait is None else self._began + wanted.wait
         self._outage_since: float | None = None
         self._pauses = 0
         self._lease: Lease | None = None
@@ -93,6 +95,19 @@ class Acquisition(ABC):
             # The arguments cannot be sent.
             if self.future.set_running_or_notify_cancel():
                 self.future.set_exception(error)
+
+    @contextmanager
+    def awaited(self) -> Iterator[Future[Lease]]:
+        """Gives the future to wait for in the block. If the block raises, nothing stays held."""
+        observer = self._engine.observer
+        try:
+            yield self.future
+            observer.acquired(self.future.result(), _clock.now() - self._began)
+        except BaseException as error:
+            # Also a KeyboardInterrupt.
+            self.leave()
+            observer.not_acquired(self._wanted.resource, error, _clock.now() - self._began)
+            raise
 
     def leave(self) -> None:
         """The caller does not wait any more: nothing must stay held."""

@@ -105,7 +105,8 @@ class Election:
             if self._stopped.is_set():
                 raise CancelledError
             self._acquisition = acquisition = self._lead.start()
-        lease = acquisition.future.result()
+        with acquisition.awaited() as future:
+            lease = future.result()
         with self._mutex:
             self._acquisition, self._lease = None, lease
         return lease

@@ -18,10 +18,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from . import _clock
 from ._wire import Address, Answer, Conversation, Event, ProtocolError, Request
+
+if TYPE_CHECKING:
+    from ._hooks import Observer
 
 log = logging.getLogger("leasehold")
 
@@ -193,8 +196,10 @@ class Connection:
 class Engine:
     """The thread, its connections and its timers."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, observer: Observer) -> None:
         self.address = address
+        #: Notified of what happens to the locks of this engine. It runs no hook on the thread.
+        self.observer = observer
         self._guards: weakref.WeakSet[Guarded] = weakref.WeakSet()
         self._reset()
         _engines.add(self)

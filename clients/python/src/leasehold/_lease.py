@@ -117,8 +117,9 @@ class Lease:
         """
         future = self._release()
         if future is not None:
-            self._engine.must_not_be_here()
-            self._judge(_outcome(future))
+            with self._engine.observer.releasing(self):
+                self._engine.must_not_be_here()
+                self._judge(_outcome(future))
 
     async def release_async(self) -> None:
         """`release` for asyncio."""
@@ -126,8 +127,9 @@ class Lease:
 
         future = self._release()
         if future is not None:
-            await asyncio.wait([wrapped := asyncio.wrap_future(future)])
-            self._judge(_outcome(wrapped))
+            with self._engine.observer.releasing(self):
+                await asyncio.wait([wrapped := asyncio.wrap_future(future)])
+                self._judge(_outcome(wrapped))
 
     def complete(self, key: str) -> None:
         """Records under a key that work has succeeded; later holders find it in `completed`.

@@ -35,22 +35,13 @@ class Lock:
 
         Raises LockHeld when `wait` is over, Unavailable, or Refused.
         """
-        acquisition = self.start()
-        try:
-            return acquisition.future.result()
-        except BaseException:
-            # Also a KeyboardInterrupt.
-            acquisition.leave()
-            raise
+        with self.start().awaited() as future:
+            return future.result()
 
     async def acquire_async(self) -> Lease:
         """`acquire` for asyncio."""
-        acquisition = self.start()
-        try:
-            return await asyncio.wrap_future(acquisition.future)
-        except BaseException:
-            acquisition.leave()
-            raise
+        with self.start().awaited() as future:
+            return await asyncio.wrap_future(future)
 
     def start(self) -> Acquisition:
         """Begins to acquire it."""

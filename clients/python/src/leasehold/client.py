@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from ._acquire import Wanted
 from ._elect import Election
 from ._engine import Engine
+from ._hooks import Hooks, Observer
 from ._lease import Lease
 from ._lock import Lock
 from ._wire import Address
@@ -19,14 +20,14 @@ class Client:
     """A sidecar, or `leasehold dev`. One is enough for a process; it may be shared by threads, by
     event loops and after a fork. It has at most one thread, which starts with the first lock."""
 
-    def __init__(self, url: str | None = None) -> None:
+    def __init__(self, url: str | None = None, *, hooks: Hooks | None = None) -> None:
         """`url` is `http://HOST:PORT`, or `unix:///PATH`; default: LEASEHOLD_URL, which an injected
-        pod has, or http://127.0.0.1:7373.
+        pod has, or http://127.0.0.1:7373. `hooks` is called for metrics and traces.
 
         Raises ValueError with what to correct.
         """
         url = url or os.environ.get("LEASEHOLD_URL") or DEFAULT_URL
-        self._engine = Engine(Address.parse(url))
+        self._engine = Engine(Address.parse(url), Observer(hooks))
 
     def lock(
         self,

@@ -1,0 +1,221 @@
+"""Hooks: what is called, where, and what an error in them does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from contextvars import ContextVar
+from queue import Queue
+
+import pytest
+
+from leasehold import Client, Hooks, Lease, LockHeld, LockLost
+from sidecar import GRANT, Sidecar
+
+request = ContextVar("request", default="none")
+
+
+class Recorder(Hooks):
+    """Records each call, with the name of its thread."""
+
+    def __init__(self) -> None:
+        self.calls: Queue[tuple[object, ...]] = Queue()
+
+    def record(self, *call: object) -> None:
+        self.calls.put((*call, request.get(), threading.current_thread().name))
+
+    def next(self) -> tuple[object, ...]:
+        return self.calls.get(timeout=5)
+
+    def acquired(self, lease: Lease, waited: float) -> None:
+        assert 0 <= waited < 5
+        self.record("acquired", lease.token)
+
+    def not_acquired(self, resource: str, error: BaseException, waited: float) -> None:
+        assert 0 <= waited < 5
+        self.record("not acquired", resource, type(error).__name__)
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        self.record("lost", lease.token, reason)
+
+    def released(self, lease: Lease) -> None:
+        self.record("released", lease.token)
+
+
+class Failing(Hooks):
+    """Each hook fails."""
+
+    def acquired(self, lease: Lease, waited: float) -> None:
+        raise ValueError
+
+    not_acquired = acquired  # type: ignore[assignment]
+    released = lost = acquired  # type: ignore[assignment]
+
+
+def lose(sidecar: Sidecar) -> None:
+    """Has the next lease lost at its first renewal."""
+    sidecar.answers["acquire"] = (200, {**GRANT, "renewAfterMs": 50})
+    sidecar.problem("renew", 410, "lease_lost", reason="force_released")
+
+
+def test_caller_thread_reports_acquire_and_release(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    token = request.set("a")
+    with Client(sidecar.url, hooks=hooks).lock("report", ttl=9):
+        assert hooks.next() == ("acquired", 5, "a", "MainThread")
+        assert hooks.calls.empty()
+    assert hooks.next() == ("released", 5, "a", "MainThread")
+    assert hooks.calls.empty()
+    request.reset(token)
+
+
+def test_task_reports_acquire_and_release(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+
+    async def work() -> None:
+        request.set("task")
+        async with Client(sidecar.url, hooks=hooks).lock("report", ttl=9):
+            pass
+
+    asyncio.run(work())
+    assert hooks.next() == ("acquired", 5, "task", "MainThread")
+    assert hooks.next() == ("released", 5, "task", "MainThread")
+    assert hooks.calls.empty()
+
+
+def test_error_is_reported_before_it_is_raised(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    sidecar.problem("acquire", 409, "lock_held")
+    with pytest.raises(LockHeld):
+        Client(sidecar.url, hooks=hooks).lock("report", ttl=9, wait=0).acquire()
+    assert hooks.next() == ("not acquired", "report", "LockHeld", "none", "MainThread")
+    assert hooks.calls.empty()
+
+
+def test_cancelled_wait_is_reported(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    sidecar.before = lambda name: time.sleep(0.3)
+
+    async def work() -> None:
+        await asyncio.wait_for(client.lock("report", ttl=9).acquire_async(), 0.1)
+
+    client = Client(sidecar.url, hooks=hooks)
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(work())
+    assert hooks.next()[:3] == ("not acquired", "report", "CancelledError")
+
+
+def test_loss_is_reported_once_on_own_thread(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    lose(sidecar)
+    lease = Client(sidecar.url, hooks=hooks).lock("report", ttl=9).acquire()
+    assert hooks.next()[0] == "acquired"
+    assert hooks.next() == ("lost", 5, "force_released", "none", "leasehold-hooks")
+    with pytest.raises(LockLost):
+        lease.release()
+    assert hooks.calls.empty()
+
+
+def test_loss_found_by_release_is_no_release(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    sidecar.problem("DELETE", 410, "lease_lost", reason="app_silent")
+    lease = Client(sidecar.url, hooks=hooks).lock("report", ttl=9).acquire()
+    assert hooks.next()[0] == "acquired"
+    with pytest.raises(LockLost):
+        lease.release()
+    assert hooks.next() == ("lost", 5, "app_silent", "none", "MainThread")
+    assert hooks.calls.empty()
+
+
+def test_cancelled_release_is_reported(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    sidecar.before = lambda name: time.sleep(0.3 if name == "DELETE" else 0)
+
+    async def work() -> None:
+        lease = await client.lock("report", ttl=9).acquire_async()
+        await asyncio.wait_for(lease.release_async(), 0.1)
+
+    client = Client(sidecar.url, hooks=hooks)
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(work())
+    assert hooks.next()[0] == "acquired"
+    assert hooks.next()[0] == "released"
+
+
+def test_lead_is_reported(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    sidecar.problem("candidacy", 400, "election_invalid")
+    election = Client(sidecar.url, hooks=hooks).elect("a")
+    assert hooks.next()[:3] == ("not acquired", "a", "Refused")
+    election.stop()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_loss_after_fork_is_reported(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    client = Client(sidecar.url, hooks=hooks)
+    lose(sidecar)
+    client.lock("report", ttl=9).acquire()
+    assert hooks.next()[0] == "acquired"
+    assert hooks.next()[0] == "lost"
+    if (child := os.fork()) == 0:
+        client.lock("report", ttl=9).acquire()
+        os._exit(0 if (hooks.next()[0], hooks.next()[0]) == ("acquired", "lost") else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_slow_loss_hook_delays_no_renewal(sidecar: Sidecar) -> None:
+    release = threading.Event()
+
+    class Slow(Hooks):
+        def lost(self, lease: Lease, reason: str) -> None:
+            release.wait()
+
+    client = Client(sidecar.url, hooks=Slow())
+    lose(sidecar)
+    assert client.lock("report", ttl=9).acquire().lost.wait(5)
+    sidecar.answers["acquire"] = (200, {**GRANT, "renewAfterMs": 50, "validForMs": 400})
+    sidecar.answers["renew"] = (200, {**GRANT, "renewAfterMs": 50, "validForMs": 400})
+    with client.lock("report", ttl=9) as lease:
+        time.sleep(0.8)
+        lease.check()
+    release.set()
+
+
+def test_error_in_hook_is_logged(sidecar: Sidecar, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(sidecar.url, hooks=Failing())
+    with client.lock("report", ttl=9):
+        pass
+    lose(sidecar)
+    lease = client.lock("report", ttl=9).acquire()
+    assert lease.lost.wait(5)
+    sidecar.problem("acquire", 409, "lock_held")
+    with pytest.raises(LockHeld):
+        client.lock("report", ttl=9, wait=0).acquire()
+    deadline = time.monotonic() + 5
+    while len(failures := [one for one in caplog.records if one.msg == "a hook failed"]) < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert len(failures) == 5
+
+
+def test_lease_that_no_caller_got_is_not_lost(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    client = Client(sidecar.url, hooks=hooks)
+
+    async def work() -> None:
+        task = asyncio.create_task(client.lock("report", ttl=9).acquire_async())
+        await asyncio.sleep(0)
+        while "acquire" not in sidecar.calls:
+            time.sleep(0.01)
+        time.sleep(0.1)  # The loop is blocked: the grant is there, and the task does not know it.
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(work())
+    assert hooks.next()[:3] == ("not acquired", "report", "CancelledError")
+    time.sleep(0.2)
+    assert hooks.calls.empty()
