@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import pytest
+
+from leasehold import Client
 
 Document = dict[str, Any]
 
@@ -73,3 +79,15 @@ def serving() -> Iterator[Sidecar]:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield sidecar
         server.shutdown()
+
+
+async def cancelled_after_grant(client: Client, sidecar: Sidecar) -> None:
+    """Cancels a task whose lock is granted, before the task knows it."""
+    task = asyncio.create_task(client.lock("report", ttl=9).acquire_async())
+    await asyncio.sleep(0)
+    while "acquire" not in sidecar.calls:
+        time.sleep(0.01)
+    time.sleep(0.1)  # The loop is blocked, and the grant arrives.
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

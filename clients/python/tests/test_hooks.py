@@ -12,7 +12,7 @@ from queue import Queue
 import pytest
 
 from leasehold import Client, Hooks, Lease, LockHeld, LockLost
-from sidecar import GRANT, Sidecar
+from sidecar import GRANT, Sidecar, cancelled_after_grant
 
 request = ContextVar("request", default="none")
 
@@ -204,18 +204,7 @@ def test_error_in_hook_is_logged(sidecar: Sidecar, caplog: pytest.LogCaptureFixt
 def test_lease_that_no_caller_got_is_not_lost(sidecar: Sidecar) -> None:
     hooks = Recorder()
     client = Client(sidecar.url, hooks=hooks)
-
-    async def work() -> None:
-        task = asyncio.create_task(client.lock("report", ttl=9).acquire_async())
-        await asyncio.sleep(0)
-        while "acquire" not in sidecar.calls:
-            time.sleep(0.01)
-        time.sleep(0.1)  # The loop is blocked: the grant is there, and the task does not know it.
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(work())
+    asyncio.run(cancelled_after_grant(client, sidecar))
     assert hooks.next()[:3] == ("not acquired", "report", "CancelledError")
     time.sleep(0.2)
     assert hooks.calls.empty()

@@ -361,8 +361,8 @@ class ByRenewal(Acquisition):
     def drop(self) -> None:
         if self._next is not None:
             self._next.cancel()
-        if self._lease is not None and self._lease.reason == "validity_over":
-            # The sidecar may keep the lock for longer.
+        if self._lease is not None and self._lease.reason in ("validity_over", "abandoned"):
+            # The sidecar keeps the lock for longer.
             release(self._engine, self._lease.lease_id)
 
     def broke(self, why: str) -> None:
