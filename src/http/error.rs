@@ -58,8 +58,26 @@ pub(super) struct Meaning {
     pub(super) name: &'static str,
     /// A short description.
     pub(super) title: &'static str,
+    /// What it means for the app.
+    pub(super) outcome: Outcome,
     /// After how many seconds the same request may succeed; `None` if waiting does not help.
     pub(super) retry_after_seconds: Option<u64>,
+}
+
+/// What a code means for the app: the kind of error that a client library makes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    /// Another caller has the lock.
+    Held,
+    /// The lease is over.
+    Lost,
+    /// The same request may succeed soon.
+    Passing,
+    /// Locks are unavailable, and not only for moments.
+    Lasting,
+    /// The request, or the installation, must be corrected.
+    Refused,
 }
 
 impl Code {
@@ -103,15 +121,32 @@ impl Code {
     /// Returns the constant properties.
     pub(super) fn meaning(self) -> Meaning {
         let (status, name, title) = self.row();
-        let passes_by_itself = matches!(
-            self,
-            Self::StoreUnavailable | Self::SessionLost | Self::Resuming
-        );
+        let outcome = self.outcome(status);
+        let passes_by_itself = outcome == Outcome::Passing && status == 503;
         Meaning {
             status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             name,
             title,
+            outcome,
             retry_after_seconds: passes_by_itself.then_some(1),
+        }
+    }
+
+    /// Returns what the status says, or an exception. Clients treat unknown codes by the status.
+    const fn outcome(self, status: u16) -> Outcome {
+        match (self, status) {
+            (Self::LockHeld, _) => Outcome::Held,
+            (Self::LeaseUnknown | Self::LeaseLost, _) => Outcome::Lost,
+            (Self::StoreWentBack | Self::NotInstalled | Self::ShuttingDown, _) => Outcome::Lasting,
+            (
+                Self::Internal
+                | Self::TokenExhausted
+                | Self::ObjectUnreadable
+                | Self::ObjectRefused,
+                _,
+            ) => Outcome::Refused,
+            (_, 408 | 429 | 500..) => Outcome::Passing,
+            _ => Outcome::Refused,
         }
     }
 

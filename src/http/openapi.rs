@@ -13,6 +13,7 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::json;
 use utoipa::openapi::example::Example;
+use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::header::Header;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, SchemaType, Type};
@@ -261,7 +262,16 @@ fn problem_schema() -> Object {
             .description(Some(description))
     };
     let names = Code::ALL.map(|code| code.meaning().name);
-    let code = text("The stable error code. New codes may be added.").enum_values(Some(names));
+    let outcomes: BTreeMap<_, _> = Code::ALL
+        .map(|code| (code.meaning().name, code.meaning().outcome))
+        .into();
+    let code = text("The stable error code. New codes may be added.")
+        .enum_values(Some(names))
+        .extensions(Some(
+            Extensions::builder()
+                .add("x-outcomes", json!(outcomes))
+                .build(),
+        ));
     let status = ObjectBuilder::new()
         .schema_type(SchemaType::new(Type::Integer))
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int32)))

@@ -7,6 +7,7 @@ mod alerts;
 mod certs;
 mod chart;
 mod cli;
+mod client_types;
 mod clients;
 #[path = "../contract.rs"]
 mod contract;

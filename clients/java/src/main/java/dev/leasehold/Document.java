@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /** A JSON object. Fields that it lacks, or that have another type, are absent. */
@@ -58,6 +59,7 @@ record Document(Map<String, @Nullable Object> fields) {
       }
       case VALUE_NUMBER_INT -> parser.getNumberValue();
       case VALUE_STRING -> parser.getText();
+      case VALUE_TRUE, VALUE_FALSE -> parser.getBooleanValue();
       // No field that this client reads has another type.
       default -> null;
     };
@@ -118,6 +120,26 @@ record Document(Map<String, @Nullable Object> fields) {
       throw new UnreadableException("no " + name);
     }
     return number;
+  }
+
+  long number(String name, long otherwise) {
+    Long number = number(name);
+    return number == null ? otherwise : number;
+  }
+
+  boolean flag(String name) {
+    return fields.get(name) instanceof Boolean flag && flag;
+  }
+
+  /** Returns the texts of an object; none if it is absent. */
+  Map<String, String> map(String name) {
+    Document document = document(name);
+    return document == null ? Map.of() : document.texts();
+  }
+
+  <T> @Nullable T record(String name, Function<Document, T> of) {
+    Document document = document(name);
+    return document == null ? null : of.apply(document);
   }
 
   @Nullable Document document(String name) {
