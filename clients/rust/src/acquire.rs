@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::clock::now;
@@ -34,21 +33,8 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Returns what both ways of holding send.
-    pub(crate) fn body(&self) -> Value {
-        let mut body = json!({});
-        if !self.is_lead {
-            body["resource"] = json!(self.name);
-        } else if self.is_preferred {
-            body["preferred"] = json!(true);
-        }
-        if let Some(owner_id) = &self.owner_id {
-            body["ownerId"] = json!(owner_id);
-        }
-        if !self.metadata.is_empty() {
-            body["metadata"] = json!(self.metadata);
-        }
-        body
+    pub(crate) fn metadata(&self) -> Option<BTreeMap<String, String>> {
+        Some(self.metadata.clone()).filter(|metadata| !metadata.is_empty())
     }
 }
 

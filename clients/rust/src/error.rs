@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::api::{self, Outcome};
+
 /// An error of Leasehold: what failed, and what to do.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -43,8 +45,7 @@ pub enum Error {
 }
 
 /// The holder of a lock, as the sidecar knows it.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Holder {
     /// The holder's name.
@@ -59,6 +60,18 @@ pub struct Holder {
     pub metadata: BTreeMap<String, String>,
 }
 
+impl From<api::Holder> for Holder {
+    fn from(said: api::Holder) -> Self {
+        Self {
+            owner_id: said.owner_id,
+            pod: said.pod,
+            fencing_token: said.fencing_token,
+            held_since: said.held_since,
+            metadata: said.metadata,
+        }
+    }
+}
+
 /// A problem document (RFC 9457) of the sidecar.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -70,9 +83,6 @@ struct Problem {
     /// Read separately: it must not hide the code.
     holder: Option<serde_json::Value>,
 }
-
-/// These do not end within moments.
-const LASTING: [&str; 3] = ["not_installed", "shutting_down", "store_went_back"];
 
 impl Error {
     /// Returns the stable code: one of the HTTP API, or the reason of a loss.
@@ -124,25 +134,26 @@ impl Error {
             said.detail,
             format!("the sidecar answered with status {status}"),
         );
-        match (code.as_str(), status) {
-            ("lock_held", _) => Self::Held {
-                holder: said
-                    .holder
-                    .and_then(|holder| serde_json::from_value(holder).ok()),
+        match Outcome::of(&code, status) {
+            Outcome::Held => Self::Held {
+                holder: said.holder.and_then(|holder| {
+                    let holder: api::Holder = serde_json::from_value(holder).ok()?;
+                    Some(Box::new(holder.into()))
+                }),
                 detail,
             },
-            ("lease_lost" | "lease_unknown", _) => Self::Lost {
+            Outcome::Lost => Self::Lost {
                 reason: or(said.reason, code),
                 detail,
             },
-            (_, 429 | 503) => Self::Unavailable { code, detail },
-            _ => Self::Refused { code, detail },
+            Outcome::Passing | Outcome::Lasting => Self::Unavailable { code, detail },
+            Outcome::Refused => Self::Refused { code, detail },
         }
     }
 
     /// Whether another attempt may succeed soon.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, Self::Unavailable { code, .. } if !LASTING.contains(&code.as_str()))
+        matches!(self, Self::Unavailable { code, .. } if Outcome::of(code, 503) == Outcome::Passing)
     }
 
     pub(crate) fn is_no_answer(&self) -> bool {

@@ -5,14 +5,16 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::time::timeout;
 
 use crate::acquire::Acquisition;
+use crate::api::{
+    Acquired, CandidacyRequest, HeartbeatEvent, HoldRequest, LostEvent, ReleaseRequestedEvent,
+};
 use crate::clock::now;
 use crate::error::Error;
 use crate::keeper::keep;
-use crate::lease::{Grant, Lease, ReleaseRequest, Shared, Validity};
+use crate::lease::{Lease, Shared, after};
 use crate::wire::{CALL, Event, Events};
 
 /// A stream has an event at least every 40 s while its caller waits.
@@ -21,17 +23,8 @@ const SILENCE: Duration = Duration::from_secs(90);
 /// Makes one attempt. Dropping it closes the connection, and nothing is held.
 pub(crate) async fn attempt(of: &mut Acquisition) -> Result<Lease, Error> {
     let sent = now();
-    let mut body = of.wanted.body();
-    if let Some(left) = of.left() {
-        body["waitSeconds"] = json!(left);
-    }
-    let path = if of.wanted.is_lead {
-        format!("/v1/elections/{}/candidacy", escaped(&of.wanted.name))
-    } else {
-        "/v1/locks/hold".into()
-    };
     let slow = of.sidecar.slow();
-    let opened = timeout(silence(of), of.sidecar.stream(&path, &body)).await;
+    let opened = timeout(silence(of), open(of)).await;
     let mut events = opened.unwrap_or_else(|_| Err(slow.clone()))?;
     loop {
         let next = timeout(silence(of), events.next()).await;
@@ -43,6 +36,28 @@ pub(crate) async fn attempt(of: &mut Acquisition) -> Result<Lease, Error> {
             _ => {}
         }
     }
+}
+
+async fn open(of: &Acquisition) -> Result<Events, Error> {
+    let wanted = &of.wanted;
+    if wanted.is_lead {
+        let path = format!("/v1/elections/{}/candidacy", escaped(&wanted.name));
+        let candidacy = CandidacyRequest {
+            owner_id: wanted.owner_id.clone(),
+            metadata: wanted.metadata(),
+            preferred: wanted.is_preferred.then_some(true),
+            ..CandidacyRequest::default()
+        };
+        return of.sidecar.stream(&path, &candidacy).await;
+    }
+    let hold = HoldRequest {
+        resource: wanted.name.clone(),
+        owner_id: wanted.owner_id.clone(),
+        metadata: wanted.metadata(),
+        wait_seconds: of.left(),
+        ..HoldRequest::default()
+    };
+    of.sidecar.stream("/v1/locks/hold", &hold).await
 }
 
 /// Returns how long the next event may take.
@@ -62,9 +77,8 @@ fn escaped(name: &str) -> String {
 }
 
 fn granted(of: &Acquisition, data: &str, sent: Duration, events: Events) -> Result<Lease, Error> {
-    let grant: Grant =
-        serde_json::from_str(data).map_err(|_| Error::stranger(&of.sidecar.address))?;
-    let deadline = grant.validity.deadline(sent);
+    let grant: Acquired = of.sidecar.read(data.as_bytes())?;
+    let deadline = after(sent, grant.valid_for_ms);
     if deadline <= now() {
         let why = "the sidecar stood still, and the lease is over";
         return Err(Error::no_answer(&of.sidecar.address, why));
@@ -92,23 +106,18 @@ async fn follow(shared: Arc<Shared>, mut events: Events, sent: Duration) -> Infa
 fn take(shared: &Shared, event: &Event, sent: Duration) {
     match event.name.as_str() {
         "lost" => {
-            #[derive(Default, serde::Deserialize)]
-            #[serde(default)]
-            struct Loss {
-                reason: String,
-                detail: String,
-            }
-            let Loss { reason, detail } = serde_json::from_str(&event.data).unwrap_or_default();
-            shared.lose(reason, detail);
+            let lost: LostEvent = serde_json::from_str(&event.data).unwrap_or_default();
+            shared.lose(lost.reason, lost.detail);
         }
         "release-requested" => {
-            if let Ok(request) = serde_json::from_str::<ReleaseRequest>(&event.data) {
-                shared.ask_for_release(request);
+            if let Ok(request) = serde_json::from_str::<ReleaseRequestedEvent>(&event.data) {
+                shared.ask_for_release(request.into());
             }
         }
         _ => {}
     }
-    if let Ok(validity) = serde_json::from_str::<Validity>(&event.data) {
-        shared.prolong(validity.deadline(sent));
+    let alive: HeartbeatEvent = serde_json::from_str(&event.data).unwrap_or_default();
+    if alive.valid_for_ms > 0 {
+        shared.prolong(after(sent, alive.valid_for_ms));
     }
 }

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
-use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use crate::acquire::Pauses;
 use crate::engine;
 use crate::error::Error;
 use crate::lease::{End, Shared};
-use crate::wire::{CALL, Sidecar};
+use crate::wire::{CALL, Nothing, Sidecar};
 
 /// A release that got no answer is repeated after this time.
 const RELEASE: Duration = Duration::from_secs(3);
@@ -72,7 +71,7 @@ async fn delete(sidecar: &Sidecar, path: &str, limit: Duration) -> Result<u16, E
     let attempts = async {
         loop {
             let result = sidecar
-                .order(Method::DELETE, path, &json!({}), RELEASE)
+                .order(Method::DELETE, path, &Nothing {}, RELEASE)
                 .await;
             if !result.as_ref().is_err_and(Error::may_pass) {
                 return result;

@@ -4,10 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::json;
 use tokio::sync::{oneshot, watch};
 
+use crate::api::{Acquired, CompleteRequest, ReleaseRequested, ReleaseRequestedEvent};
 use crate::clock::now;
 use crate::engine;
 use crate::error::Error;
@@ -23,45 +22,14 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// Timers stand still while the machine sleeps, and the lease's clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// The sidecar's answer to a successful acquire.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Grant {
-    pub(crate) resource: String,
-    pub(crate) lease_id: String,
-    pub(crate) fencing_token: u64,
-    pub(crate) owner_id: String,
-    #[serde(default)]
-    pub(crate) completed: Vec<String>,
-    #[serde(flatten)]
-    pub(crate) validity: Validity,
-}
-
-/// How long a lease is valid, as an answer or an event says it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Validity {
-    valid_for_ms: u64,
-    #[serde(default)]
-    renew_after_ms: u64,
-    #[serde(default)]
-    pub(crate) release_requested: Option<ReleaseRequest>,
-}
-
-impl Validity {
-    /// Counts from when the request was sent. The sidecar counts from when it read the request,
-    /// which is later.
-    pub(crate) fn deadline(&self, sent: Duration) -> Duration {
-        sent + Duration::from_millis(self.valid_for_ms.min(DAY_MS))
-    }
-
-    pub(crate) fn next_renewal(&self, sent: Duration) -> Duration {
-        sent + Duration::from_millis(self.renew_after_ms.min(DAY_MS))
-    }
+/// Returns the time that an answer means by some milliseconds. They count from when the request was
+/// sent: the sidecar counts from when it read the request, which is later.
+pub(crate) fn after(sent: Duration, ms: u64) -> Duration {
+    sent + Duration::from_millis(ms.min(DAY_MS))
 }
 
 /// The request to release a lock. Finish the work and release it; nothing is taken.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReleaseRequest {
     /// `person_asked`, `agent_stopping`, `max_hold`, or another reason of the HTTP API.
@@ -70,6 +38,26 @@ pub struct ReleaseRequest {
     pub actor: Option<String>,
     /// What the person wants to say.
     pub message: Option<String>,
+}
+
+impl From<ReleaseRequested> for ReleaseRequest {
+    fn from(said: ReleaseRequested) -> Self {
+        Self {
+            reason: said.reason,
+            actor: Some(said.actor),
+            message: Some(said.message),
+        }
+    }
+}
+
+impl From<ReleaseRequestedEvent> for ReleaseRequest {
+    fn from(said: ReleaseRequestedEvent) -> Self {
+        Self {
+            reason: said.reason,
+            actor: said.actor,
+            message: said.message,
+        }
+    }
 }
 
 /// How a lease has ended.
@@ -113,14 +101,14 @@ struct State {
 
 /// What a lease and its keeper share.
 pub(crate) struct Shared {
-    pub(crate) grant: Grant,
+    pub(crate) grant: Acquired,
     pub(crate) sidecar: Sidecar,
     state: Mutex<State>,
     over: watch::Sender<bool>,
 }
 
 impl Shared {
-    pub(crate) fn new(sidecar: Sidecar, grant: Grant, deadline: Duration) -> Arc<Self> {
+    pub(crate) fn new(sidecar: Sidecar, grant: Acquired, deadline: Duration) -> Arc<Self> {
         let state = State {
             deadline,
             end: None,
@@ -239,7 +227,7 @@ impl Shared {
             return;
         };
         let error = lost.error();
-        let Grant {
+        let Acquired {
             resource,
             fencing_token,
             ..
@@ -357,7 +345,8 @@ impl Lease {
     /// [`Error::Unavailable`] means that it is not known whether the key is recorded: call it again.
     pub async fn complete(&self, key: &str) -> Result<(), Error> {
         self.check()?;
-        let (shared, body) = (self.shared.clone(), json!({"key": key}));
+        let shared = self.shared.clone();
+        let body = CompleteRequest { key: key.into() };
         engine::run(async move {
             let path = format!("{}/complete", shared.path());
             let result = shared

@@ -21,6 +21,7 @@
 //! have the guarded resource refuse a smaller one.
 
 mod acquire;
+mod api;
 mod client;
 mod clock;
 mod elect;

@@ -6,17 +6,17 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::acquire::{Acquisition, Pauses, rounded_up};
+use crate::api::{self, AcquireRequest, Acquired};
 use crate::clock::now;
 use crate::engine;
 use crate::error::Error;
 use crate::keeper::{drop_lease, keep};
-use crate::lease::{Grant, Lease, Shared, Validity};
-use crate::wire::{CALL, Sidecar};
+use crate::lease::{Lease, Shared, after};
+use crate::wire::{CALL, Nothing, Sidecar};
 
 /// The sidecar's own bound for a long poll, in seconds.
 const LONGEST_POLL: u64 = 240;
@@ -29,7 +29,7 @@ pub(crate) struct Renewal {
     /// That of the current long poll, so that an answer that got lost takes no second lock.
     request_id: String,
     /// The last request, until it is answered: the sidecar may have granted it.
-    unanswered: Option<(Sidecar, Value)>,
+    unanswered: Option<(Sidecar, AcquireRequest)>,
 }
 
 impl Renewal {
@@ -67,15 +67,20 @@ impl Renewal {
         let poll = of
             .left()
             .map_or(LONGEST_POLL, |left| left.min(LONGEST_POLL));
-        let mut body = of.wanted.body();
-        body["ttlSeconds"] = json!(rounded_up(self.ttl));
-        body["waitSeconds"] = json!(poll);
-        body["requestId"] = json!(self.request_id);
+        let body = AcquireRequest {
+            resource: of.wanted.name.clone(),
+            owner_id: of.wanted.owner_id.clone(),
+            metadata: of.wanted.metadata(),
+            ttl_seconds: rounded_up(self.ttl),
+            wait_seconds: Some(poll),
+            request_id: Some(self.request_id.clone()),
+            ..AcquireRequest::default()
+        };
         let sent = now();
         let request = (of.sidecar.clone(), body.clone());
         let before = self.unanswered.replace(request);
         let limit = Duration::from_secs(poll) + CALL;
-        let granted: Result<Grant, Error> =
+        let granted: Result<Acquired, Error> =
             of.sidecar.call("/v1/locks/acquire", &body, limit).await;
         match &granted {
             Err(error) if error.is_no_answer() => {}
@@ -84,8 +89,8 @@ impl Renewal {
             _ => self.unanswered = None,
         }
         let grant = granted?;
-        let deadline = grant.validity.deadline(sent);
-        let next = grant.validity.next_renewal(sent);
+        let deadline = after(sent, grant.valid_for_ms);
+        let next = after(sent, grant.renew_after_ms);
         let shared = Shared::new(of.sidecar.clone(), grant, deadline);
         if deadline <= now() {
             self.request_id = Uuid::new_v4().to_string();
@@ -106,13 +111,13 @@ impl Drop for Renewal {
         let Some((sidecar, mut body)) = self.unanswered.take() else {
             return;
         };
-        body["waitSeconds"] = json!(0);
+        body.wait_seconds = Some(0);
         let attempts = async move {
             let mut pauses = Pauses::default();
             let mut is_second = false;
             loop {
                 match sidecar
-                    .call::<Grant>("/v1/locks/acquire", &body, CALL)
+                    .call::<Acquired>("/v1/locks/acquire", &body, CALL)
                     .await
                 {
                     Ok(grant) => {
@@ -142,14 +147,14 @@ async fn renew(shared: Arc<Shared>, mut next: Duration) -> Infallible {
         let limit = CALL.min(shared.remaining() / 2);
         match shared
             .sidecar
-            .call::<Validity>(&path, &json!({}), limit)
+            .call::<api::Lease>(&path, &Nothing {}, limit)
             .await
         {
-            Ok(validity) => {
-                shared.prolong(validity.deadline(sent));
-                next = validity.next_renewal(sent);
-                if let Some(request) = validity.release_requested {
-                    shared.ask_for_release(request);
+            Ok(renewed) => {
+                shared.prolong(after(sent, renewed.valid_for_ms));
+                next = after(sent, renewed.renew_after_ms);
+                if let Some(request) = renewed.release_requested {
+                    shared.ask_for_release(request.into());
                 }
             }
             Err(Error::Lost { reason, detail }) => {

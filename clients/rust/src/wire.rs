@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use reqwest::{Client as Http, Method, Response};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::time::timeout;
 
+use crate::api::{Acquired, Lease};
 use crate::error::Error;
 
 /// How long a call may take that does not wait for a lock. The sidecar answers a release after two
@@ -21,6 +22,28 @@ const IDLE_CONNECTIONS: usize = 4;
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0:?} must be http://HOST:PORT or unix:///PATH")]
 pub struct InvalidAddress(String);
+
+/// The body of a call without arguments.
+#[derive(Serialize)]
+pub(crate) struct Nothing {}
+
+/// An answer that says how long a lease is valid.
+pub(crate) trait Granted: DeserializeOwned {
+    /// Whether it is the answer of a sidecar: others lack these fields.
+    fn is_whole(&self) -> bool;
+}
+
+impl Granted for Acquired {
+    fn is_whole(&self) -> bool {
+        !self.lease_id.is_empty() && self.fencing_token > 0 && self.valid_for_ms > 0
+    }
+}
+
+impl Granted for Lease {
+    fn is_whole(&self) -> bool {
+        self.valid_for_ms > 0
+    }
+}
 
 #[derive(Clone)]
 pub(crate) struct Sidecar {
@@ -61,20 +84,26 @@ impl Sidecar {
     }
 
     /// Sends a request, and reads its answer, within a time.
-    pub(crate) async fn call<T: DeserializeOwned>(
+    pub(crate) async fn call<T: Granted>(
         &self,
         path: &str,
-        body: &Value,
+        body: &impl Serialize,
         limit: Duration,
     ) -> Result<T, Error> {
         let call = async {
             let answer = self.send(Method::POST, path, body).await?;
             let read = answer.bytes().await.map_err(|error| self.silent(&error))?;
-            serde_json::from_slice(&read).map_err(|_| Error::stranger(&self.address))
+            self.read(&read)
         };
         timeout(limit, call)
             .await
             .unwrap_or_else(|_| Err(self.slow()))
+    }
+
+    /// Reads a grant or a renewal.
+    pub(crate) fn read<T: Granted>(&self, text: &[u8]) -> Result<T, Error> {
+        let read = serde_json::from_slice(text).ok().filter(T::is_whole);
+        read.ok_or_else(|| Error::stranger(&self.address))
     }
 
     /// Sends a request whose answer is without a body.
@@ -82,7 +111,7 @@ impl Sidecar {
         &self,
         method: Method,
         path: &str,
-        body: &Value,
+        body: &impl Serialize,
         limit: Duration,
     ) -> Result<u16, Error> {
         let call = async { Ok(self.send(method, path, body).await?.status().as_u16()) };
@@ -91,12 +120,16 @@ impl Sidecar {
             .unwrap_or_else(|_| Err(self.slow()))
     }
 
-    async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Response, Error> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Response, Error> {
         let request = self
             .http
             .request(method, format!("{}{path}", self.base))
-            .header("Content-Type", "application/json")
-            .body(body.to_string());
+            .json(body);
         let answer = request.send().await.map_err(|error| self.silent(&error))?;
         if answer.status().is_success() {
             return Ok(answer);
@@ -107,7 +140,7 @@ impl Sidecar {
     }
 
     /// Opens a stream of events. Dropping it closes its connection.
-    pub(crate) async fn stream(&self, path: &str, body: &Value) -> Result<Events, Error> {
+    pub(crate) async fn stream(&self, path: &str, body: &impl Serialize) -> Result<Events, Error> {
         let answer = self.send(Method::POST, path, body).await?;
         let kind = answer.headers().get("Content-Type");
         let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
