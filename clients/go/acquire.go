@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/url"
 	"time"
+
+	"leasehold.dev/go/leasehold/internal/api"
 )
 
 const (
@@ -31,31 +32,6 @@ type wanted struct {
 	// isLead: resource is the name of an election.
 	isLead    bool
 	preferred bool
-}
-
-// holdPath is the call that holds it by a connection.
-func (w *wanted) holdPath() string {
-	if w.isLead {
-		return "/v1/elections/" + url.PathEscape(w.resource) + "/candidacy"
-	}
-	return "/v1/locks/hold"
-}
-
-// body is what both ways of holding send.
-func (w *wanted) body() map[string]any {
-	made := map[string]any{}
-	if !w.isLead {
-		made["resource"] = w.resource
-	} else if w.preferred {
-		made["preferred"] = true
-	}
-	if w.ownerID != "" {
-		made["ownerId"] = w.ownerID
-	}
-	if w.metadata != nil {
-		made["metadata"] = w.metadata
-	}
-	return made
 }
 
 // acquisition is one acquisition, with all its attempts.
@@ -137,12 +113,13 @@ func (a *acquisition) isOver() bool {
 	return a.wanted.wait != nil && now() >= a.until
 }
 
-// left is the rest of the wait in seconds, rounded up, and whether the wait has a limit.
-func (a *acquisition) left() (seconds int64, hasLimit bool) {
+// left is the rest of the wait in seconds, rounded up, or nil without a limit.
+func (a *acquisition) left() *int64 {
 	if a.wanted.wait == nil {
-		return 0, false
+		return nil
 	}
-	return roundUp(max(0, a.until-now())), true
+	left := roundUp(max(0, a.until-now()))
+	return &left
 }
 
 func roundUp(left time.Duration) int64 {
@@ -150,11 +127,11 @@ func roundUp(left time.Duration) int64 {
 }
 
 // granted makes a lease of a grant, unless it is over already.
-func (a *acquisition) granted(granted *grant, sent time.Duration, stop func()) (*Lease, error) {
-	if granted.LeaseID == "" || granted.FencingToken <= 0 || granted.ValidForMs == nil {
+func (a *acquisition) granted(granted *api.Acquired, sent time.Duration, stop func()) (*Lease, error) {
+	if granted.LeaseID == "" || granted.FencingToken <= 0 || granted.ValidForMs <= 0 {
 		return nil, a.client.sidecar.stranger()
 	}
-	deadline := granted.deadline(sent)
+	deadline := after(sent, granted.ValidForMs)
 	if deadline <= now() {
 		return nil, noAnswer("the answer came too late: the lease is over")
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"leasehold.dev/go/leasehold/internal/api"
 )
 
 // The kinds of errors. Compare with [errors.Is]; [errors.As] with an *[Error] has the rest.
@@ -37,11 +39,25 @@ type Error struct {
 
 // Holder is the holder of a lock, as the sidecar knows it.
 type Holder struct {
-	OwnerID      string            `json:"ownerId"`
-	Pod          string            `json:"pod"`
-	FencingToken int64             `json:"fencingToken"`
-	HeldSince    time.Time         `json:"heldSince"`
-	Metadata     map[string]string `json:"metadata"`
+	OwnerID string
+	Pod     string
+	// FencingToken is the first token of its grant.
+	FencingToken int64
+	HeldSince    time.Time
+	Metadata     map[string]string
+}
+
+func holderOf(said *api.Holder) *Holder {
+	if said == nil {
+		return nil
+	}
+	holder := &Holder{OwnerID: said.OwnerID, Pod: said.Pod, Metadata: said.Metadata}
+	if said.FencingToken != nil {
+		holder.FencingToken = *said.FencingToken
+	}
+	// It is informational: without it, it is zero.
+	holder.HeldSince, _ = time.Parse(time.RFC3339, said.HeldSince)
+	return holder
 }
 
 // Error returns the detail and the code.
@@ -59,12 +75,9 @@ const (
 	unanswered     = "no_answer"
 )
 
-// These do not end within moments.
-var lasting = map[string]bool{"not_installed": true, "shutting_down": true, "store_went_back": true}
-
 // mayPass says whether another try may succeed soon.
 func (e *Error) mayPass() bool {
-	return e.Kind == ErrUnavailable && !lasting[e.Code]
+	return e.Kind == ErrUnavailable && api.OutcomeOf(e.Code, http.StatusServiceUnavailable) == api.Passing
 }
 
 func noAnswer(format string, values ...any) *Error {
@@ -73,11 +86,11 @@ func noAnswer(format string, values ...any) *Error {
 
 // problem is a problem document (RFC 9457) of the sidecar.
 type problem struct {
-	Status int     `json:"status"`
-	Code   string  `json:"code"`
-	Detail string  `json:"detail"`
-	Reason string  `json:"reason"`
-	Holder *Holder `json:"holder"`
+	Status int         `json:"status"`
+	Code   string      `json:"code"`
+	Detail string      `json:"detail"`
+	Reason string      `json:"reason"`
+	Holder *api.Holder `json:"holder"`
 }
 
 // problemOf returns the error that a sidecar's answer describes.
@@ -95,16 +108,17 @@ func problemOf(status int, body []byte) *Error {
 		said.Detail = fmt.Sprintf("the sidecar answered with status %d", status)
 	}
 	kind := ErrRefused
-	switch {
-	case said.Code == "lock_held":
+	switch api.OutcomeOf(said.Code, status) {
+	case api.Held:
 		kind = ErrHeld
-	case said.Code == "lease_lost" || said.Code == "lease_unknown":
+	case api.Lost:
 		kind = ErrLost
 		if said.Reason != "" {
 			said.Code = said.Reason
 		}
-	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+	case api.Passing, api.Lasting:
 		kind = ErrUnavailable
+	case api.Refused:
 	}
-	return &Error{Kind: kind, Code: said.Code, Detail: said.Detail, Holder: said.Holder}
+	return &Error{Kind: kind, Code: said.Code, Detail: said.Detail, Holder: holderOf(said.Holder)}
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"time"
+
+	"leasehold.dev/go/leasehold/internal/api"
 )
 
 var errSilent = errors.New("it was silent for too long")
@@ -16,13 +19,10 @@ func (a *acquisition) hold(ctx context.Context) (*Lease, error) {
 	held, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	waits := context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })
 	sent := now()
-	body := a.wanted.body()
-	if left, hasLimit := a.left(); hasLimit {
-		body["waitSeconds"] = left
-	}
+	path, body := a.request()
 	watch := time.AfterFunc(a.silence(), func() { stop(errSilent) })
 	defer watch.Stop()
-	events, err := a.client.sidecar.stream(held, a.wanted.holdPath(), body)
+	events, err := a.client.sidecar.stream(held, path, body)
 	if err != nil {
 		waits()
 		stop(nil)
@@ -47,13 +47,25 @@ func (a *acquisition) hold(ctx context.Context) (*Lease, error) {
 	return nil, a.client.sidecar.silent(held, errSilent)
 }
 
+// request is the call that holds it by a connection.
+func (a *acquisition) request() (path string, body any) {
+	wanted := a.wanted
+	if wanted.isLead {
+		return "/v1/elections/" + url.PathEscape(wanted.resource) + "/candidacy",
+			api.CandidacyRequest{OwnerID: wanted.ownerID, Metadata: wanted.metadata, Preferred: wanted.preferred}
+	}
+	return "/v1/locks/hold", api.HoldRequest{
+		Resource: wanted.resource, OwnerID: wanted.ownerID, Metadata: wanted.metadata, WaitSeconds: a.left(),
+	}
+}
+
 // silence is how long the next event may take.
 func (a *acquisition) silence() time.Duration {
-	left, hasLimit := a.left()
-	if !hasLimit {
+	left := a.left()
+	if left == nil {
 		return silenceLimit
 	}
-	return min(silenceLimit, time.Duration(left)*time.Second+callTimeout)
+	return min(silenceLimit, time.Duration(*left)*time.Second+callTimeout)
 }
 
 // wait reads events until the lock is acquired.
@@ -65,7 +77,7 @@ func (a *acquisition) wait(events *events, sent time.Duration, watch *time.Timer
 		}
 		switch event.name {
 		case "acquired":
-			var granted grant
+			var granted api.Acquired
 			if json.Unmarshal(event.data, &granted) != nil {
 				return nil, a.client.sidecar.stranger()
 			}
@@ -90,19 +102,21 @@ func follow(events *events, lease *Lease, sent time.Duration) {
 			return
 		}
 		if event.name == "lost" {
-			lost := struct{ Reason, Detail string }{Reason: "lost"}
+			lost := api.LostEvent{Reason: "lost"}
 			_ = json.Unmarshal(event.data, &lost)
 			lease.lose(lost.Reason, lost.Detail)
 			return
 		}
-		var said grant
-		if json.Unmarshal(event.data, &said) == nil && said.ValidForMs != nil {
-			lease.prolong(said.deadline(sent))
+		// Other events are the same, with more fields.
+		var said api.ReleaseRequestedEvent
+		if json.Unmarshal(event.data, &said) != nil {
+			continue
+		}
+		if said.ValidForMs > 0 {
+			lease.prolong(after(sent, said.ValidForMs))
 		}
 		if event.name == "release-requested" {
-			var request ReleaseRequest
-			_ = json.Unmarshal(event.data, &request)
-			lease.askForRelease(&request)
+			lease.askForRelease(&ReleaseRequest{Reason: said.Reason, Actor: said.Actor, Message: said.Message})
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"leasehold.dev/go/leasehold/internal/api"
 )
 
 // HeaderName is the name of the header that carries a fencing token.
@@ -17,44 +19,28 @@ const validityOver = "validity_over"
 // Go's timers stand still while the machine sleeps, and the lease's clock does not.
 const longestSleep = time.Second
 
-// grant is the sidecar's answer to a successful acquire or renewal, or an event of a stream.
-type grant struct {
-	Resource         string          `json:"resource"`
-	LeaseID          string          `json:"leaseId"`
-	FencingToken     int64           `json:"fencingToken"`
-	OwnerID          string          `json:"ownerId"`
-	Completed        []string        `json:"completed"`
-	ValidForMs       *float64        `json:"validForMs"`
-	RenewAfterMs     float64         `json:"renewAfterMs"`
-	ReleaseRequested *ReleaseRequest `json:"releaseRequested"`
-}
-
-// deadline counts the validity from when the request was sent. The sidecar counts from when it read
-// the request, which is later.
-func (g *grant) deadline(sent time.Duration) time.Duration {
-	return sent + milliseconds(*g.ValidForMs)
-}
-
-func milliseconds(count float64) time.Duration {
+// after is the time that an answer means by some milliseconds. They count from when the request was sent:
+// the sidecar counts from when it read the request, which is later.
+func after(sent time.Duration, ms int64) time.Duration {
 	// No promise of a sidecar is longer than a day.
-	const most = float64(24 * time.Hour / time.Millisecond)
-	return time.Duration(min(count, most) * float64(time.Millisecond))
+	const most = int64(24 * time.Hour / time.Millisecond)
+	return sent + time.Duration(min(ms, most))*time.Millisecond
 }
 
 // ReleaseRequest is the request to release a lock. Finish the work and release it; nothing is taken.
 type ReleaseRequest struct {
 	// Reason is "person_asked", "agent_stopping", "max_hold", or another reason of the HTTP API.
-	Reason string `json:"reason"`
+	Reason string
 	// Actor and Message are set if a person asks.
-	Actor   string `json:"actor"`
-	Message string `json:"message"`
+	Actor   string
+	Message string
 }
 
 // Lease is the right to act, while [Lease.Check] returns nil. All methods may be called by several
 // goroutines at the same time.
 type Lease struct {
 	client *Client
-	grant  grant
+	grant  api.Acquired
 	// stop ends what keeps the lease: the stream, or the renewals.
 	stop func()
 
@@ -70,7 +56,7 @@ type Lease struct {
 	requested chan struct{}
 }
 
-func newLease(client *Client, granted grant, deadline time.Duration, stop func()) *Lease {
+func newLease(client *Client, granted api.Acquired, deadline time.Duration, stop func()) *Lease {
 	lease := &Lease{
 		client: client, grant: granted, stop: stop, deadline: deadline,
 		cancel: func(error) {}, requested: make(chan struct{}),
@@ -196,7 +182,7 @@ func (l *Lease) Complete(ctx context.Context, key string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	body := map[string]string{"key": key}
+	body := api.CompleteRequest{Key: key}
 	err := l.client.sidecar.call(ctx, http.MethodPost, l.path()+"/complete", body, nil)
 	l.lostBy(err)
 	return err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"leasehold.dev/go/leasehold/internal/api"
 )
 
 const (
@@ -56,8 +58,8 @@ func (r *renewal) acquire(ctx context.Context) (*Lease, error) {
 
 func (r *renewal) poll(ctx context.Context) (*Lease, error) {
 	poll := roundUp(longestPoll)
-	if left, hasLimit := r.left(); hasLimit {
-		poll = min(poll, left)
+	if left := r.left(); left != nil {
+		poll = min(poll, *left)
 	}
 	limited, cancel := context.WithTimeout(ctx, time.Duration(poll)*time.Second+callTimeout)
 	defer cancel()
@@ -75,16 +77,16 @@ func (r *renewal) poll(ctx context.Context) (*Lease, error) {
 		}
 		return nil, err
 	}
-	go keep(lease, ended, sent+milliseconds(granted.RenewAfterMs))
+	go keep(lease, ended, after(sent, granted.RenewAfterMs))
 	return lease, nil
 }
 
-func (r *renewal) send(ctx context.Context, waitSeconds int64) (*grant, error) {
-	body := r.wanted.body()
-	body["ttlSeconds"] = roundUp(*r.wanted.ttl)
-	body["waitSeconds"] = waitSeconds
-	body["requestId"] = r.requestID
-	var granted grant
+func (r *renewal) send(ctx context.Context, waitSeconds int64) (*api.Acquired, error) {
+	body := api.AcquireRequest{
+		Resource: r.wanted.resource, OwnerID: r.wanted.ownerID, Metadata: r.wanted.metadata,
+		TTLSeconds: roundUp(*r.wanted.ttl), WaitSeconds: &waitSeconds, RequestID: r.requestID,
+	}
+	var granted api.Acquired
 	err := r.client.sidecar.call(ctx, http.MethodPost, "/v1/locks/acquire", body, &granted)
 	var of *Error
 	switch {
@@ -136,11 +138,11 @@ func keep(lease *Lease, ended <-chan struct{}, next time.Duration) {
 		renewed, err := renew(lease, min(callTimeout, remaining/2))
 		switch {
 		case err == nil:
-			lease.prolong(renewed.deadline(sent))
-			if renewed.ReleaseRequested != nil {
-				lease.askForRelease(renewed.ReleaseRequested)
+			lease.prolong(after(sent, renewed.ValidForMs))
+			if request := renewed.ReleaseRequested; request != nil {
+				lease.askForRelease(&ReleaseRequest{Reason: request.Reason, Actor: request.Actor, Message: request.Message})
 			}
-			next = sent + milliseconds(renewed.RenewAfterMs)
+			next = after(sent, renewed.RenewAfterMs)
 		case lease.lostBy(err):
 			return
 		default:
@@ -152,12 +154,12 @@ func keep(lease *Lease, ended <-chan struct{}, next time.Duration) {
 }
 
 // renew sends a renewal. Its time limit leaves time for another one.
-func renew(lease *Lease, limit time.Duration) (*grant, error) {
+func renew(lease *Lease, limit time.Duration) (*api.Lease, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	var renewed grant
+	var renewed api.Lease
 	err := lease.client.sidecar.call(ctx, http.MethodPost, lease.path()+"/renew", struct{}{}, &renewed)
-	if err == nil && renewed.ValidForMs == nil {
+	if err == nil && renewed.ValidForMs <= 0 {
 		err = lease.client.sidecar.stranger()
 	}
 	return &renewed, err

@@ -54,10 +54,7 @@ pub(super) fn print(types: &Types) -> String {
         file += &comment("//", &format!("{}: {}", record.name, record.description));
         writeln!(file, "type {} struct {{", record.name).unwrap();
         for field in &record.fields {
-            let name = match pascal_case(&field.name) {
-                name if name.ends_with("Id") => name.trim_end_matches("Id").to_owned() + "ID",
-                name => name,
-            };
+            let name = go_name(&field.name);
             let omitted = if field.is_optional { ",omitempty" } else { "" };
             let kind = match (&field.kind, field.is_optional) {
                 (Kind::Text, _) => "string".to_owned(),
@@ -75,4 +72,13 @@ pub(super) fn print(types: &Types) -> String {
         file += "}\n";
     }
     file
+}
+
+/// Go writes initials in capitals.
+fn go_name(name: &str) -> String {
+    let name = pascal_case(name).replace("Ttl", "TTL");
+    match name.strip_suffix("Id") {
+        Some(of) => format!("{of}ID"),
+        None => name,
+    }
 }

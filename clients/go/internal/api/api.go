@@ -92,7 +92,7 @@ type AcquireRequest struct {
 	// What to lock: printable text of at most 512 bytes.
 	Resource string `json:"resource"`
 	// After how many seconds without a renewal the agent releases the lock.
-	TtlSeconds int64 `json:"ttlSeconds"`
+	TTLSeconds int64 `json:"ttlSeconds"`
 	// How long to wait in the queue while the lock is held; 0: one attempt. Set the client's own
 	// timeout a few seconds higher. A caller that disconnects is removed from the queue; with a
 	// requestId its queue entry is kept for 10 seconds.
