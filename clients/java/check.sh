@@ -14,7 +14,7 @@ command -v mvn >/dev/null && javac -version 2>&1 | grep -qE '^javac (1[7-9]|[2-9
 
 cd "$here"
 inputs() {
-  find . -type f -not -name '*.md' -print0 | sort -z | xargs -0 sha256sum
+  find . -type f -not -name '*.md' -not -path '*/target/*' -print0 | sort -z | xargs -0 sha256sum
   javac -version 2>&1
 }
 inputs >"$work/inputs.now"
@@ -26,7 +26,24 @@ grep -q "VERSION = \"$version\"" src/main/java/dev/leasehold/Version.java || {
   exit 1
 }
 rm -f "$work"/build/*.jar
-mvn --activate-profiles check --batch-mode --quiet --no-transfer-progress -Dstyle.color=never -DbuildDirectory="$work/build" verify
+# One run builds the library and its user outside the checkout.
+rm -rf "$work/both"
+mkdir "$work/both"
+cp -r .mvn spring-example "$work/both"
+cat >"$work/both/pom.xml" <<END
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>dev.leasehold</groupId>
+  <artifactId>check</artifactId>
+  <version>$version</version>
+  <packaging>pom</packaging>
+  <modules>
+    <module>$(realpath --relative-to="$work/both" "$here")</module>
+    <module>spring-example</module>
+  </modules>
+</project>
+END
+mvn --file "$work/both" --activate-profiles check --batch-mode --quiet --no-transfer-progress -Dstyle.color=never -DbuildDirectory="$work/build" verify
 # As a user gets it: the jar and what it depends on.
 rm -rf "$work/lib" "$work/programs"
 mkdir "$work/lib"
