@@ -5,12 +5,13 @@
  * request, which is later.
  */
 
+import type { Acquired } from "./api.js";
 import { CALL_MS, Calls, leasePath } from "./calls.js";
 import type { Cell } from "./cell.js";
-import { failureOf, noAnswer } from "./errors.js";
+import { failureOf, noAnswer, passes } from "./errors.js";
 import type { Answer, Exchange } from "./exchange.js";
 import { Holding, type Way } from "./holding.js";
-import type { Address, Document, Failure, Grant, Wanted } from "./messages.js";
+import type { Address, Failure, Grant, Unchecked, Wanted } from "./messages.js";
 import type { Timer } from "./timers.js";
 import type { Context } from "./worker.js";
 
@@ -20,8 +21,6 @@ const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 2000;
 /** No sidecar promises more. */
 const LONGEST_VALIDITY_MS = 24 * 60 * 60 * 1000;
-/** These do not end within moments. */
-const LASTING = new Set(["not_installed", "shutting_down", "store_went_back"]);
 
 /** What makes an acquisition. */
 export interface Start {
@@ -150,8 +149,7 @@ export abstract class Acquisition implements Way {
       this.endOutage();
     }
     this.#outageSince ??= now;
-    const passes = failure.kind === "unavailable" && !LASTING.has(failure.code);
-    if (this.isWaitOver() || !passes || now - this.#outageSince >= OUTAGE_MS) {
+    if (this.isWaitOver() || !passes(failure) || now - this.#outageSince >= OUTAGE_MS) {
       this.abandon(() => {});
       this.#fail(failure);
       return;
@@ -214,7 +212,7 @@ export abstract class Acquisition implements Way {
 }
 
 /** Returns the grant that a document describes, if it describes one. */
-export function grantOf(document: Document): Grant | undefined {
+export function grantOf(document: Unchecked<Acquired>): Grant | undefined {
   const { resource, leaseId, fencingToken, ownerId, validForMs, renewAfterMs, completed } =
     document;
   const hasNames =

@@ -53,9 +53,7 @@ const OUTCOMES = new Map<string, Outcome>([
   ["unknown_token", "refused"],
 ]);
 
-/**
- * A request for a lock.
- */
+/** A request for a lock. */
 export interface AcquireRequest {
   /**
    * For how many seconds the pod keeps the lock after this lease: acquiring it again in that time
@@ -77,13 +75,9 @@ export interface AcquireRequest {
    * (for 10 minutes after its end): a late repetition acquires nothing.
    */
   readonly requestId?: string;
-  /**
-   * What to lock: printable text of at most 512 bytes.
-   */
+  /** What to lock: printable text of at most 512 bytes. */
   readonly resource: string;
-  /**
-   * After how many seconds without a renewal the agent releases the lock.
-   */
+  /** After how many seconds without a renewal the agent releases the lock. */
   readonly ttlSeconds: number;
   /**
    * How long to wait in the queue while the lock is held; 0: one attempt. Set the client's own
@@ -93,17 +87,11 @@ export interface AcquireRequest {
   readonly waitSeconds?: number;
 }
 
-/**
- * The lead of an election for as long as a connection.
- */
+/** The lead of an election for as long as a connection. */
 export interface CandidacyRequest {
-  /**
-   * How many seconds after its start the term ends in any case.
-   */
+  /** How many seconds after its start the term ends in any case. */
   readonly maxHoldSeconds?: number;
-  /**
-   * As in acquire.
-   */
+  /** As in acquire. */
   readonly metadata?: Readonly<Record<string, string>>;
   /**
    * The candidate's name, informational: printable text of at most 256 bytes; default: the pod's
@@ -118,39 +106,25 @@ export interface CandidacyRequest {
   readonly preferred?: boolean;
 }
 
-/**
- * Work that has succeeded.
- */
+/** Work that has succeeded. */
 export interface CompleteRequest {
-  /**
-   * The name of the work: 1 to 128 printable ASCII characters.
-   */
+  /** The name of the work: 1 to 128 printable ASCII characters. */
   readonly key: string;
 }
 
-/**
- * A lock for as long as a connection.
- */
+/** A lock for as long as a connection. */
 export interface HoldRequest {
-  /**
-   * As in acquire.
-   */
+  /** As in acquire. */
   readonly keepSeconds?: number;
-  /**
-   * How many seconds after the grant the lease ends in any case.
-   */
+  /** How many seconds after the grant the lease ends in any case. */
   readonly maxHoldSeconds?: number;
-  /**
-   * As in acquire.
-   */
+  /** As in acquire. */
   readonly metadata?: Readonly<Record<string, string>>;
   /**
    * The caller's name, informational: printable text of at most 256 bytes; default: the pod's name.
    */
   readonly ownerId?: string;
-  /**
-   * What to lock: printable text of at most 512 bytes.
-   */
+  /** What to lock: printable text of at most 512 bytes. */
   readonly resource: string;
   /**
    * How long to wait in the queue while the lock is held; 0: one attempt; default: without a limit.
@@ -158,72 +132,42 @@ export interface HoldRequest {
   readonly waitSeconds?: number;
 }
 
-/**
- * An acquired lock.
- */
+/** An acquired lock. */
 export interface Acquired {
-  /**
-   * `validForMs` as a wall-clock time, informational.
-   */
+  /** `validForMs` as a wall-clock time, informational. */
   readonly expiresAt?: string;
   /**
    * Larger than every earlier token of this resource. Send it with every write to the guarded
    * resource, which must reject smaller tokens.
    */
   readonly fencingToken?: number;
-  /**
-   * Identifies the lease in renew and release.
-   */
+  /** Identifies the lease in renew and release. */
   readonly leaseId?: string;
-  /**
-   * The owner's name.
-   */
+  /** The owner's name. */
   readonly ownerId?: string;
-  /**
-   * A person requested the release of this lease; the app decides. Absent without a request.
-   */
+  /** A person requested the release of this lease; the app decides. Absent without a request. */
   readonly releaseRequested?: ReleaseRequested;
-  /**
-   * After how many milliseconds to renew, counted from when the app sent this request.
-   */
+  /** After how many milliseconds to renew, counted from when the app sent this request. */
   readonly renewAfterMs?: number;
-  /**
-   * The locked resource.
-   */
+  /** The locked resource. */
   readonly resource?: string;
-  /**
-   * For how many milliseconds the app may act, counted from when it sent this request.
-   */
+  /** For how many milliseconds the app may act, counted from when it sent this request. */
   readonly validForMs?: number;
-  /**
-   * Always true.
-   */
+  /** Always true. */
   readonly acquired?: boolean;
-  /**
-   * The keys under which guarded work has succeeded, oldest first; see completeWork.
-   */
+  /** The keys under which guarded work has succeeded, oldest first; see completeWork. */
   readonly completed?: readonly string[];
-  /**
-   * Whether this repeats the response to an earlier request with the same `requestId`.
-   */
+  /** Whether this repeats the response to an earlier request with the same `requestId`. */
   readonly replayed?: boolean;
 }
 
-/**
- * The lease is still valid.
- */
+/** The lease is still valid. */
 export interface HeartbeatEvent {
-  /**
-   * The same as a wall-clock time, informational.
-   */
+  /** The same as a wall-clock time, informational. */
   readonly expiresAt?: string;
-  /**
-   * Its fencing token.
-   */
+  /** Its fencing token. */
   readonly fencingToken?: number;
-  /**
-   * The lease.
-   */
+  /** The lease. */
   readonly leaseId?: string;
   /**
    * For how many milliseconds the app may act, counted from when it sent the request that opened
@@ -232,135 +176,79 @@ export interface HeartbeatEvent {
   readonly validForMs?: number;
 }
 
-/**
- * The holder of a lock.
- */
+/** The holder of a lock. */
 export interface Holder {
-  /**
-   * The first token of its grant.
-   */
+  /** The first token of its grant. */
   readonly fencingToken?: number;
-  /**
-   * When the lock was granted, by the clock of the holder's pod.
-   */
+  /** When the lock was granted, by the clock of the holder's pod. */
   readonly heldSince?: string;
-  /**
-   * The metadata that the app gave.
-   */
+  /** The metadata that the app gave. */
   readonly metadata?: Readonly<Record<string, string>>;
-  /**
-   * The name that the app gave.
-   */
+  /** The name that the app gave. */
   readonly ownerId?: string;
-  /**
-   * The holder's pod.
-   */
+  /** The holder's pod. */
   readonly pod?: string;
 }
 
-/**
- * A lease.
- */
+/** A lease. */
 export interface Lease {
-  /**
-   * `validForMs` as a wall-clock time, informational.
-   */
+  /** `validForMs` as a wall-clock time, informational. */
   readonly expiresAt?: string;
   /**
    * Larger than every earlier token of this resource. Send it with every write to the guarded
    * resource, which must reject smaller tokens.
    */
   readonly fencingToken?: number;
-  /**
-   * Identifies the lease in renew and release.
-   */
+  /** Identifies the lease in renew and release. */
   readonly leaseId?: string;
-  /**
-   * The owner's name.
-   */
+  /** The owner's name. */
   readonly ownerId?: string;
-  /**
-   * A person requested the release of this lease; the app decides. Absent without a request.
-   */
+  /** A person requested the release of this lease; the app decides. Absent without a request. */
   readonly releaseRequested?: ReleaseRequested;
-  /**
-   * After how many milliseconds to renew, counted from when the app sent this request.
-   */
+  /** After how many milliseconds to renew, counted from when the app sent this request. */
   readonly renewAfterMs?: number;
-  /**
-   * The locked resource.
-   */
+  /** The locked resource. */
   readonly resource?: string;
-  /**
-   * For how many milliseconds the app may act, counted from when it sent this request.
-   */
+  /** For how many milliseconds the app may act, counted from when it sent this request. */
   readonly validForMs?: number;
 }
 
-/**
- * The lease has ended. The last event.
- */
+/** The lease has ended. The last event. */
 export interface LostEvent {
-  /**
-   * The same as text.
-   */
+  /** The same as text. */
   readonly detail?: string;
-  /**
-   * The lease.
-   */
+  /** The lease. */
   readonly leaseId?: string;
-  /**
-   * The reason, as in 410 `lease_lost`; `max_hold` if `maxHoldSeconds` have passed.
-   */
+  /** The reason, as in 410 `lease_lost`; `max_hold` if `maxHoldSeconds` have passed. */
   readonly reason?: string;
 }
 
-/**
- * A request to release the lease.
- */
+/** A request to release the lease. */
 export interface ReleaseRequested {
-  /**
-   * The person who requested it.
-   */
+  /** The person who requested it. */
   readonly actor?: string;
-  /**
-   * The reason that the person gave.
-   */
+  /** The reason that the person gave. */
   readonly message?: string;
-  /**
-   * Always `person_asked`, for now.
-   */
+  /** Always `person_asked`, for now. */
   readonly reason?: string;
 }
 
-/**
- * The app should finish and release the lock.
- */
+/** The app should finish and release the lock. */
 export interface ReleaseRequestedEvent {
-  /**
-   * The same as a wall-clock time, informational.
-   */
+  /** The same as a wall-clock time, informational. */
   readonly expiresAt?: string;
-  /**
-   * Its fencing token.
-   */
+  /** Its fencing token. */
   readonly fencingToken?: number;
-  /**
-   * The lease.
-   */
+  /** The lease. */
   readonly leaseId?: string;
   /**
    * For how many milliseconds the app may act, counted from when it sent the request that opened
    * this stream. It grows from event to event, so an event that is read late is still correct.
    */
   readonly validForMs?: number;
-  /**
-   * The person, for `person_asked`.
-   */
+  /** The person, for `person_asked`. */
   readonly actor?: string;
-  /**
-   * The reason that the person gave.
-   */
+  /** The reason that the person gave. */
   readonly message?: string;
   /**
    * `agent_stopping`: the agent is stopping, and `validForMs` does not grow any more. `max_hold`:

@@ -4,11 +4,12 @@
  */
 
 import { Acquisition, grantOf, NO_SIDECAR } from "./acquisition.js";
+import type { HeartbeatEvent, LostEvent } from "./api.js";
 import { CALL_MS } from "./calls.js";
 import { failureOf, noAnswer } from "./errors.js";
 import type { Event } from "./events.js";
 import type { Holding } from "./holding.js";
-import type { Document } from "./messages.js";
+import type { Document, Unchecked } from "./messages.js";
 
 /** A waiting stream has an event at least every 40 s. */
 const SILENCE_MS = 90_000;
@@ -81,11 +82,13 @@ export class ByConnection extends Acquisition {
 
   #follow(holding: Holding, { name, data }: Event): void {
     if (name === "lost") {
-      holding.lose(String(data.reason ?? "lost"), String(data.detail ?? ""));
+      const { reason, detail }: Unchecked<LostEvent> = data;
+      holding.lose(String(reason ?? "lost"), String(detail ?? ""));
       return;
     }
-    if (typeof data.validForMs === "number") {
-      holding.prolong(this.deadline(data.validForMs));
+    const { validForMs }: Unchecked<HeartbeatEvent> = data;
+    if (typeof validForMs === "number") {
+      holding.prolong(this.deadline(validForMs));
     }
     if (name === "release-requested") {
       holding.askForRelease(data);

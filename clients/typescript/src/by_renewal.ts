@@ -5,11 +5,12 @@
 
 import { randomUUID } from "node:crypto";
 import { Acquisition, grantOf, NO_SIDECAR } from "./acquisition.js";
+import type { AcquireRequest, Lease } from "./api.js";
 import { CALL_MS, leasePath } from "./calls.js";
 import { failureOf, noAnswer } from "./errors.js";
 import type { Answer, Call, Handler } from "./exchange.js";
 import type { Holding } from "./holding.js";
-import type { Failure } from "./messages.js";
+import type { Failure, Unchecked } from "./messages.js";
 
 /** The sidecar's own bound for a long poll. */
 const LONGEST_POLL = 240;
@@ -105,13 +106,10 @@ export class ByRenewal extends Acquisition {
   }
 
   #acquireCall(waitSeconds: number): Call {
-    const { body, ttlSeconds } = this.wanted;
+    const { name: resource, body, ttlSeconds = 0 } = this.wanted;
     const requestId = this.#requestId;
-    return {
-      method: "POST",
-      path: "/v1/locks/acquire",
-      body: { ...body, ttlSeconds, waitSeconds, requestId },
-    };
+    const request: AcquireRequest = { ...body, resource, ttlSeconds, waitSeconds, requestId };
+    return { method: "POST", path: "/v1/locks/acquire", body: request };
   }
 
   /** Releases what the last request was granted, if it was. */
@@ -149,7 +147,7 @@ export class ByRenewal extends Acquisition {
   }
 
   #renewed(holding: Holding, sent: number, { status, document }: Answer): void {
-    const { validForMs, renewAfterMs, releaseRequested } = document;
+    const { validForMs, renewAfterMs, releaseRequested }: Unchecked<Lease> = document;
     if (status === 200 && typeof validForMs === "number" && typeof renewAfterMs === "number") {
       this.sent = sent;
       holding.prolong(this.deadline(validForMs));

@@ -1,12 +1,13 @@
 /** The sidecar that an app talks to. */
 
 import { parseAddress } from "./address.js";
+import type { CandidacyRequest, HoldRequest } from "./api.js";
 import { Election, type Leader } from "./election.js";
 import { engine } from "./engine.js";
 import { LockLost } from "./errors.js";
 import { publishAcquired } from "./hooks.js";
 import { Lease } from "./lease.js";
-import type { Address, Document, Wanted } from "./messages.js";
+import type { Address, Wanted } from "./messages.js";
 
 /** The sidecar's own bound for a wait by a connection. */
 const LONGEST_WAIT_MS = 7 * 24 * 60 * 60 * 1000;
@@ -92,7 +93,7 @@ export class Client {
     const wanted: Wanted = {
       name: text("resource", resource),
       isLead: false,
-      body: plain({ resource, ownerId, metadata }),
+      body: plain<HoldRequest>({ resource, ownerId, metadata }),
       ...(wait === undefined || wait > LONGEST_WAIT_MS
         ? {}
         : { wait: Math.max(0, number("wait", wait)) }),
@@ -111,7 +112,7 @@ export class Client {
     const wanted: Wanted = {
       name: text("election", election),
       isLead: true,
-      body: plain({ preferred, ownerId, metadata }),
+      body: plain<CandidacyRequest>({ preferred, ownerId, metadata }),
     };
     return await this.#acquire(wanted, signal);
   }
@@ -175,6 +176,6 @@ function number(name: string, value: unknown): number {
 }
 
 /** Returns what JSON has of an object. */
-function plain(value: Document): Document {
-  return JSON.parse(JSON.stringify(value)) as Document;
+function plain<T>(value: { [Field in keyof T]: T[Field] | undefined }): T {
+  return JSON.parse(JSON.stringify(value)) as T;
 }

@@ -1,5 +1,6 @@
 /** What can go wrong. `code` is the code of the HTTP API, if the sidecar answered. */
 
+import { outcomeOf } from "./api.js";
 import type { Document, Failure } from "./messages.js";
 
 /** An error of Leasehold: what failed, and what to do. */
@@ -70,9 +71,6 @@ export function errorOf(failure: Failure): LeaseholdError {
   return new CLASSES[failure.kind](failure);
 }
 
-/** Reasons of a status from 500 on that do not end without a person. */
-const BROKEN = new Set(["internal", "object_refused", "object_unreadable", "token_exhausted"]);
-
 /** Returns the failure that an answer describes. */
 export function failureOf(status: number, document: Document): Failure {
   const text = (field: string): string | undefined => {
@@ -81,14 +79,19 @@ export function failureOf(status: number, document: Document): Failure {
   };
   const code = text("code") ?? `http_${status}`;
   const detail = text("detail") ?? `the answer has the status ${status}, and is not a sidecar's`;
-  const passes = status === 408 || status === 429 || (status >= 500 && !BROKEN.has(code));
-  if (code === "lock_held") {
-    return { kind: "held", detail, code, document };
-  }
-  if (code === "lease_lost" || code === "lease_unknown") {
-    return { kind: "lost", detail, code: text("reason") ?? code, document };
-  }
-  return { kind: passes ? "unavailable" : "refused", detail, code, document };
+  const outcome = outcomeOf(code, status);
+  const isUnavailable = outcome === "passing" || outcome === "lasting";
+  return {
+    kind: isUnavailable ? "unavailable" : outcome,
+    detail,
+    code: outcome === "lost" ? (text("reason") ?? code) : code,
+    document,
+  };
+}
+
+/** Whether the same call may succeed soon. */
+export function passes({ kind, code }: Failure): boolean {
+  return kind === "unavailable" && outcomeOf(code, 503) === "passing";
 }
 
 /** Returns the failure of a call that has no answer. */

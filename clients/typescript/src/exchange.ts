@@ -3,7 +3,7 @@
 import * as http from "node:http";
 import type { LookupFunction } from "node:net";
 import { type Event, EventReader, parseObject } from "./events.js";
-import type { Address, Document } from "./messages.js";
+import type { Address, Body, Document } from "./messages.js";
 import { safely } from "./safely.js";
 import type { Timer, Timers } from "./timers.js";
 
@@ -11,7 +11,7 @@ import type { Timer, Timers } from "./timers.js";
 export interface Call {
   readonly method: "POST" | "DELETE";
   readonly path: string;
-  readonly body?: Document;
+  readonly body?: Body;
   /** The sidecar answers from memory, at once. */
   readonly isQuick?: true;
 }

@@ -1,7 +1,15 @@
 /** What the app's thread and the worker thread send to each other. All of it can be cloned. */
 
+import type { AcquireRequest, CandidacyRequest, CompleteRequest, HoldRequest } from "./api.js";
+
 /** A JSON object. */
 export type Document = Record<string, unknown>;
+
+/** The fields of an answer, whose values nobody has checked. */
+export type Unchecked<T> = { readonly [Field in keyof T]?: unknown };
+
+/** What a call sends. */
+export type Body = AcquireRequest | CandidacyRequest | CompleteRequest | HoldRequest;
 
 /** Why a call failed; `errors.ts` makes an error of it. */
 export interface Failure {
@@ -27,7 +35,7 @@ export interface Wanted {
   readonly name: string;
   readonly isLead: boolean;
   /** The fields that both ways to hold a lock send. */
-  readonly body: Document;
+  readonly body: HoldRequest | CandidacyRequest;
   /** Milliseconds; absent: without a limit. */
   readonly wait?: number;
   /** Absent: held by a connection. */

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Kind, Types, comment};
+use super::{Kind, Types, WIDTH, comment};
 
 const HEAD: &str = r#"/**
  * What travels between an app and its sidecar.
@@ -33,9 +33,9 @@ pub(super) fn print(types: &Types) -> String {
     }
     file += "]);\n";
     for record in &types.records {
-        file += "\n/**\n";
-        file += &comment(" *", &record.description);
-        writeln!(file, " */\nexport interface {} {{", record.name).unwrap();
+        file += "\n";
+        file += &jsdoc("", &record.description);
+        writeln!(file, "export interface {} {{", record.name).unwrap();
         for field in &record.fields {
             let kind = match &field.kind {
                 Kind::Text => "string",
@@ -45,13 +45,21 @@ pub(super) fn print(types: &Types) -> String {
                 Kind::Map => "Readonly<Record<string, string>>",
                 Kind::Record(name) => name,
             };
-            file += "  /**\n";
-            file += &comment("   *", &field.description);
+            file += &jsdoc("  ", &field.description);
             let is_optional = field.is_optional || !record.is_sent;
             let mark = if is_optional { "?" } else { "" };
-            writeln!(file, "   */\n  readonly {}{mark}: {kind};", field.name).unwrap();
+            writeln!(file, "  readonly {}{mark}: {kind};", field.name).unwrap();
         }
         file += "}\n";
     }
     file
+}
+
+fn jsdoc(indent: &str, text: &str) -> String {
+    let line = format!("{indent}/** {text} */\n");
+    if line.len() <= WIDTH {
+        return line;
+    }
+    let lines = comment(&format!("{indent} *"), text);
+    format!("{indent}/**\n{lines}{indent} */\n")
 }
