@@ -19,6 +19,10 @@ class LeaseholdError(Exception):
         #: The whole problem document of the sidecar; empty if it did not answer.
         self.document: Mapping[str, Any] = document or {}
 
+    def __reduce__(self) -> tuple[type[LeaseholdError], tuple[str, str, Mapping[str, Any]]]:
+        # A pool of processes pickles the error of a task.
+        return type(self), (self.detail, self.code, self.document)
+
     def __str__(self) -> str:
         return f"{self.detail} ({self.code})"
 
