@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ._api import Holder
 from ._elect import Election
 from ._hooks import Hooks
 from ._lease import Lease
@@ -23,6 +24,7 @@ from .errors import LeaseholdError, LockHeld, LockLost, Refused, Unavailable
 __all__ = [
     "Client",
     "Election",
+    "Holder",
     "Hooks",
     "Lease",
     "LeaseholdError",

@@ -14,21 +14,21 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import quote
 
-from . import _clock
+from . import _api, _clock
+from ._api import Acquired, AcquireRequest, CandidacyRequest, HoldRequest
 from ._engine import Engine, Exchange, Timer, log
-from ._lease import CALL_SECONDS, Lease, persistent_call, release
-from ._wire import JSON, Answer, Event, Request
-from .errors import LeaseholdError, LockHeld, LockLost, Unavailable, of_document
+from ._lease import CALL_SECONDS, Lease, error_of, persistent_call, release
+from ._wire import Answer, Event, Request
+from .errors import LeaseholdError, LockHeld, LockLost, Unavailable, may_pass, of_document
 
 # How long a sidecar may be away, or unable to answer, before the caller gets the error. A restart
 # takes a few seconds.
 OUTAGE_SECONDS = 30.0
 # The sidecar's own bound for a long poll.
 _LONGEST_POLL = 240
-# These do not end within moments.
-_LASTING = {"not_installed", "shutting_down", "store_went_back"}
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,33 @@ class Wanted:
             return f"/v1/elections/{quote(self.resource, safe='')}/candidacy"
         return "/v1/locks/hold"
 
-    def body(self) -> dict[str, object]:
-        """What both ways send."""
-        made: dict[str, object] = {}
-        if not self.is_lead:
-            made["resource"] = self.resource
-        elif self.is_preferred:
-            made["preferred"] = True
-        if self.owner_id is not None:
-            made["ownerId"] = self.owner_id
-        if self.metadata is not None:
-            made["metadata"] = dict(self.metadata)
+    def hold_body(self, wait_seconds: int | None) -> HoldRequest | CandidacyRequest:
+        """The request to hold it by a connection."""
+        made: HoldRequest | CandidacyRequest
+        if self.is_lead:
+            made = CandidacyRequest()
+            if self.is_preferred:
+                made["preferred"] = True
+        else:
+            made = HoldRequest(resource=self.resource)
+            if wait_seconds is not None:
+                made["waitSeconds"] = wait_seconds
+        self._name_owner(made)
         return made
+
+    def acquire_body(self, ttl: int, wait_seconds: int, request_id: str) -> AcquireRequest:
+        """The request to hold it by renewals."""
+        made = AcquireRequest(
+            resource=self.resource, ttlSeconds=ttl, waitSeconds=wait_seconds, requestId=request_id
+        )
+        self._name_owner(made)
+        return made
+
+    def _name_owner(self, body: AcquireRequest | HoldRequest | CandidacyRequest) -> None:
+        if self.owner_id is not None:
+            body["ownerId"] = self.owner_id
+        if self.metadata is not None:
+            body["metadata"] = dict(self.metadata)
 
 
 class Acquisition(ABC):
@@ -138,8 +153,7 @@ class Acquisition(ABC):
             self._outage_since = now
             self._pauses = 0
         is_over = self._until is not None and now >= self._until
-        passes = isinstance(error, Unavailable) and error.code not in _LASTING
-        if is_over or not passes or now - self._outage_since >= OUTAGE_SECONDS:
+        if is_over or not may_pass(error) or now - self._outage_since >= OUTAGE_SECONDS:
             self._fail(error)
         else:
             if self._pauses == 0:
@@ -160,10 +174,10 @@ class Acquisition(ABC):
         """In whole seconds, rounded up."""
         return None if self._until is None else max(0, math.ceil(self._until - _clock.now()))
 
-    def _granted(self, document: JSON) -> bool:
+    def _granted(self, grant: Acquired) -> bool:
         """Takes a grant. False if it is over already, or the caller has left."""
-        deadline = self._deadline(document)
-        lease = Lease(self._engine, document, deadline, self.drop)
+        deadline = self._deadline(grant["validForMs"])
+        lease = Lease(self._engine, grant, deadline, self.drop)
         if deadline <= _clock.now() or not self.future.set_running_or_notify_cancel():
             return False
         self._lease = lease
@@ -171,8 +185,8 @@ class Acquisition(ABC):
         self.future.set_result(self._lease)
         return True
 
-    def _deadline(self, document: JSON) -> float:
-        return self._sent + float(document["validForMs"]) / 1000
+    def _deadline(self, valid_for_ms: float) -> float:
+        return self._sent + valid_for_ms / 1000
 
     @abstractmethod
     def drop(self) -> None:
@@ -191,10 +205,7 @@ class ByConnection(Acquisition):
 
     def attempt(self) -> None:
         self._sent = _clock.now()
-        body = self._wanted.body()
-        left = self._wait_left()
-        if left is not None:
-            body["waitSeconds"] = left
+        body = self._wanted.hold_body(self._wait_left())
         request = Request("POST", self._wanted.hold_path, body)
         self._exchange = self._engine.request(request, self, None)
         self._expect_event()
@@ -220,7 +231,7 @@ class ByConnection(Acquisition):
             self._expect_event()
         elif event.name == "acquired":
             self._stop_expecting()
-            if not self._granted(data):
+            if not self._granted(cast(Acquired, data)):
                 self._close()
                 if not self.future.cancelled():
                     self.refused(Unavailable("the sidecar stood still", "no_answer"))
@@ -237,8 +248,8 @@ class ByConnection(Acquisition):
             lease.lose(str(reason), str(event.data.get("detail", "")))
             return
         # An error here would close the connection, and release the lock before the deadline.
-        if isinstance(event.data.get("validForMs"), (int, float)):
-            lease.prolong(self._deadline(event.data))
+        if isinstance(valid_for_ms := event.data.get("validForMs"), (int, float)):
+            lease.prolong(self._deadline(valid_for_ms))
         if event.name == "release-requested":
             lease.ask_for_release(event.data)
 
@@ -266,10 +277,12 @@ class ByRenewal(Acquisition):
     """`POST /v1/locks/acquire`, then `renew` in time. No connection stays open, and the lease
     survives a restart of the sidecar alone."""
 
-    def __init__(self, engine: Engine, wanted: Wanted) -> None:
+    def __init__(self, engine: Engine, wanted: Wanted, ttl: int) -> None:
         super().__init__(engine, wanted)
+        self._ttl = ttl
         self._request_id = str(uuid.uuid4())
-        self._body: dict[str, object] = {}
+        #: The last request.
+        self._body = wanted.acquire_body(ttl, 0, self._request_id)
         # An attempt had no answer: the sidecar may have granted it.
         self._may_be_granted = False
 
@@ -277,28 +290,25 @@ class ByRenewal(Acquisition):
         self._sent = _clock.now()
         left = self._wait_left()
         poll = _LONGEST_POLL if left is None else min(left, _LONGEST_POLL)
-        body = self._wanted.body()
-        body |= {
-            "ttlSeconds": self._wanted.ttl,
-            "waitSeconds": poll,
-            "requestId": self._request_id,
-        }
-        self._body = body
-        request = Request("POST", "/v1/locks/acquire", body)
+        self._body = self._wanted.acquire_body(self._ttl, poll, self._request_id)
+        request = Request("POST", "/v1/locks/acquire", self._body)
         until = self._sent + poll + CALL_SECONDS
         self._exchange = self._engine.request(request, self, until)
 
     def answered(self, answer: Answer) -> None:
         self._exchange = None
-        if answer.status not in (429, 503):
+        error = None if answer.status == 200 else of_document(answer.status, answer.document)
+        if not isinstance(error, Unavailable):
             # Such an answer says nothing of an earlier request.
             self._may_be_granted = False
-        if answer.status != 200:
-            super().answered(answer)
-        elif self._granted(answer.document):
-            self._renew_after(answer.document)
+        if error is not None:
+            self.refused(error)
+            return
+        grant = cast(Acquired, answer.document)
+        if self._granted(grant):
+            self._renew_after(grant["renewAfterMs"])
         else:
-            release(self._engine, str(answer.document["leaseId"]))
+            release(self._engine, grant["leaseId"])
             if not self.future.cancelled():
                 self._request_id = str(uuid.uuid4())
                 self.refused(Unavailable("the answer came too late", "no_answer"))
@@ -320,9 +330,8 @@ class ByRenewal(Acquisition):
                 self._outage_since = None
             super().refused(error)
 
-    def _renew_after(self, document: JSON) -> None:
-        after = float(document["renewAfterMs"]) / 1000
-        self._next = self._engine.at(self._sent + after, self._renew)
+    def _renew_after(self, milliseconds: float) -> None:
+        self._next = self._engine.at(self._sent + milliseconds / 1000, self._renew)
 
     def _renew(self) -> None:
         lease = self._lease
@@ -339,14 +348,14 @@ class ByRenewal(Acquisition):
 
     def renewed(self, lease: Lease, answer: Answer) -> None:
         """A renewal was answered."""
-        document = answer.document
         if answer.status == 200:
-            lease.prolong(self._deadline(document))
-            if "releaseRequested" in document:
-                lease.ask_for_release(document["releaseRequested"])
-            self._renew_after(document)
+            renewed = cast(_api.Lease, answer.document)
+            lease.prolong(self._deadline(renewed["validForMs"]))
+            if "releaseRequested" in renewed:
+                lease.ask_for_release(renewed["releaseRequested"])
+            self._renew_after(renewed["renewAfterMs"])
             return
-        error = of_document(answer.status, document)
+        error = of_document(answer.status, answer.document)
         if isinstance(error, LockLost):
             lease.lose(error.code, error.detail)
         else:
@@ -394,10 +403,12 @@ class ByRenewal(Acquisition):
 
     def _repeat(self, request: Request, *, is_second: bool) -> None:
         def answered(future: Future[Answer]) -> None:
-            answer = None if future.exception() else future.result()
-            if answer is not None and answer.status == 200:
-                release(self._engine, str(answer.document["leaseId"]))
-            elif answer is not None and answer.status == 409 and not is_second:
+            if future.exception():
+                return
+            answer = future.result()
+            if answer.status == 200:
+                release(self._engine, cast(Acquired, answer.document)["leaseId"])
+            elif isinstance(error_of(answer), LockHeld) and not is_second:
                 time = _clock.now() + 1
                 self._engine.at(time, lambda: self._repeat(request, is_second=True))
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _clock
+from ._api import Acquired, CompleteRequest
 from ._engine import Engine, log
 from ._wire import JSON, Answer, Event, Request
-from .errors import LeaseholdError, LockLost, Unavailable, of_document
+from .errors import LeaseholdError, LockLost, Unavailable, may_pass, of_document
 
 # How long a call may take that does not wait for a lock. The sidecar answers a release after two
 # seconds at most, and tries other writes for about five.
@@ -33,17 +34,17 @@ class _End:
 class Lease:
     """The right to act, until `remaining` is zero. All methods may be called from any thread."""
 
-    def __init__(self, engine: Engine, document: JSON, deadline: float, drop: Callable[[], None]):
+    def __init__(self, engine: Engine, grant: Acquired, deadline: float, drop: Callable[[], None]):
         #: What is locked.
-        self.resource: str = document["resource"]
+        self.resource = grant["resource"]
         #: The lease's id, as the HTTP API and the logs have it.
-        self.lease_id: str = document["leaseId"]
+        self.lease_id = grant["leaseId"]
         #: The fencing token: larger than every token given before for this resource.
-        self.token: int = document["fencingToken"]
+        self.token = grant["fencingToken"]
         #: The name of the holder that others see.
-        self.owner_id: str = document["ownerId"]
+        self.owner_id = grant["ownerId"]
         #: The keys of work that earlier holders have completed, oldest first.
-        self.completed: Sequence[str] = tuple(document.get("completed", ()))
+        self.completed: Sequence[str] = tuple(grant.get("completed", ()))
         #: Set when the lease is lost. A release does not set it.
         self.lost = threading.Event()
         self._engine = engine
@@ -149,14 +150,14 @@ class Lease:
         self._expect_success(answer)
 
     def _expect_success(self, answer: Answer) -> None:
-        error = _error_of(answer)
+        error = error_of(answer)
         if isinstance(error, LockLost):
             self.lose(error.code, error.detail)
         if error is not None:
             raise error
 
     def _completion(self, key: str) -> Request:
-        return Request("POST", f"/v1/locks/{self.lease_id}/complete", {"key": key})
+        return Request("POST", f"/v1/locks/{self.lease_id}/complete", CompleteRequest(key=key))
 
     def _ended(self) -> _End | None:
         """With the mutex: whether it has ended. The deadline counts, not what the thread saw."""
@@ -240,7 +241,7 @@ class Lease:
         if isinstance(answer, LeaseholdError):
             # The work has ended within the validity, and the connection is closed.
             log.warning("release of %s is not confirmed: %s", self.resource, answer)
-        elif isinstance(error := _error_of(answer), LockLost):
+        elif isinstance(error := error_of(answer), LockLost):
             raise error
         elif error is not None:
             log.warning("release of %s is not confirmed: %s", self.resource, error)
@@ -267,7 +268,8 @@ class _Call:
         self._engine.request(self._request, self, until)
 
     def answered(self, answer: Answer) -> None:
-        if answer.status in (429, 503) and self._repeats():
+        error = error_of(answer)
+        if error is not None and may_pass(error) and self._repeats():
             return
         self._end()
         if self.future.set_running_or_notify_cancel():
@@ -327,7 +329,8 @@ def release(
     return persistent_call(engine, request, seconds, after)
 
 
-def _error_of(answer: Answer) -> LeaseholdError | None:
+def error_of(answer: Answer) -> LeaseholdError | None:
+    """Returns the error that an answer describes."""
     return None if answer.status < 400 else of_document(answer.status, answer.document)
 
 

@@ -45,8 +45,11 @@ class Lock:
 
     def start(self) -> Acquisition:
         """Begins to acquire it."""
-        way = ByConnection if self._wanted.ttl is None else ByRenewal
-        acquisition = way(self._engine, self._wanted)
+        acquisition: Acquisition
+        if self._wanted.ttl is None:
+            acquisition = ByConnection(self._engine, self._wanted)
+        else:
+            acquisition = ByRenewal(self._engine, self._wanted, self._wanted.ttl)
         acquisition.start()
         return acquisition
 

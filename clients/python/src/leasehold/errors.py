@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ._api import Holder, outcome_of
+
 
 class LeaseholdError(Exception):
     """An error of Leasehold: what failed, and what to do.
@@ -31,7 +33,7 @@ class LockHeld(LeaseholdError):
     """Another caller has the lock, and `wait` is over."""
 
     @property
-    def holder(self) -> Mapping[str, Any] | None:
+    def holder(self) -> Holder | None:
         """The holder (`ownerId`, `pod`, `heldSince`, …), or None if it is not known."""
         return self.document.get("holder")
 
@@ -55,10 +57,18 @@ def of_document(status: int, document: Mapping[str, Any]) -> LeaseholdError:
     """Returns the error that a problem document describes."""
     code = str(document.get("code", f"http_{status}"))
     detail = str(document.get("detail", f"the sidecar answered with status {status}"))
-    if code == "lock_held":
-        return LockHeld(detail, code, document)
-    if status in (404, 410) and code in ("lease_lost", "lease_unknown"):
-        return LockLost(detail, str(document.get("reason", code)), document)
-    if status in (429, 503):
-        return Unavailable(detail, code, document)
-    return Refused(detail, code, document)
+    match outcome_of(code, status):
+        case "held":
+            return LockHeld(detail, code, document)
+        case "lost":
+            return LockLost(detail, str(document.get("reason", code)), document)
+        case "passing" | "lasting":
+            return Unavailable(detail, code, document)
+        case "refused":
+            return Refused(detail, code, document)
+
+
+def may_pass(error: LeaseholdError) -> bool:
+    """Whether the same request may succeed soon."""
+    # A code that the API does not have, as of a request without an answer, counts like 503.
+    return isinstance(error, Unavailable) and outcome_of(error.code, 503) == "passing"
