@@ -1,6 +1,5 @@
 //! Go's client: the suite with guarded functions, and its controls.
 
-use std::path::Path;
 use std::process::Command;
 
 use super::{
@@ -36,8 +35,8 @@ fn examples() {
 async fn wrong_deadline() {
     let forever = ("now() >= l.deadline", "l.deadline < 0", 1);
     let from_answer = (
-        "return sent + milliseconds",
-        "return now() + milliseconds",
+        "return sent + time.Duration",
+        "return now() + time.Duration",
         1,
     );
     let drivers = [forever, from_answer].map(driver_with);
@@ -53,10 +52,11 @@ async fn wrong_deadline() {
 /// Builds a driver whose module has other code.
 fn driver_with(change: (&str, &str, usize)) -> tempfile::TempDir {
     let copy = changed_copy(&source("go"), change);
-    let conformance = copy.path().join("conformance");
-    std::fs::create_dir(&conformance).unwrap();
-    let driver = Path::new("conformance/main.go");
-    std::fs::copy(source("go").join(driver), copy.path().join(driver)).unwrap();
+    for file in ["conformance/main.go", "internal/api/api.go"] {
+        let to = copy.path().join(file);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(source("go").join(file), to).unwrap();
+    }
     let built = Command::new("go")
         .args(["build", "-o", "driver", "./conformance"])
         .current_dir(copy.path())

@@ -44,8 +44,8 @@ fn examples() {
 async fn wrong_deadline() {
     let forever = ("now() >= state.deadline", "state.deadline.is_zero()", 1);
     let from_answer = (
-        "sent + Duration::from_millis(self.valid",
-        "sent * 0 + now() + Duration::from_millis(self.valid",
+        "sent + Duration::from_millis",
+        "sent * 0 + now() + Duration::from_millis",
         1,
     );
     let drivers = [forever, from_answer].map(driver_with);
