@@ -30,7 +30,7 @@ test: check clients policies api-schema chart alerts e2e ## Required for each ch
 
 # Two rows of targets: the first one waits most of the time, and leaves a core to the second one. What measures or fills
 # the whole machine runs after them.
-WAITING := clients e2e fault elections floor comparison
+WAITING := clients e2e clients-e2e fault elections floor comparison
 COMPUTING := controlplane helm policies api-schema chart alerts bugs sim model controlplane-floor $(NODE_BUILDS)
 
 .PHONY: prove
@@ -75,11 +75,19 @@ api-schema: need-cargo ## Compares the OpenAPI document with what the API accept
 CLIENTS := $(or $(ON),go java python rust typescript)
 
 .PHONY: clients
-clients: need-cargo need-go ## The client libraries: their linters and tests, and the conformance suite on `leasehold dev`; only some languages: ON="go java"
-	scripts/need.sh clients
-	for client in $(CLIENTS); do clients/$$client/check.sh "$(TARGET)/clients/$$client"; done
+clients: clients-built ## The client libraries: their linters and tests, and the conformance suite on `leasehold dev`; only some languages: ON="go java"
 	LEASEHOLD_CLIENTS="$(TARGET)/clients" scripts/ran.sh cargo test --locked --test it -- \
 		$(CLIENTS:%=clients::%::) --ignored --test-threads 6
+
+.PHONY: clients-built
+clients-built: need-cargo need-go
+	scripts/need.sh clients
+	for client in $(CLIENTS); do clients/$$client/check.sh "$(TARGET)/clients/$$client"; done
+
+.PHONY: clients-e2e
+clients-e2e: clients-built controlplane ## The client libraries on real sidecars; only some languages: ON="go java"
+	LEASEHOLD_CLIENTS="$(TARGET)/clients" scripts/ran.sh cargo test --locked --test e2e -- \
+		$(CLIENTS:%=client_libraries::%::) --ignored --test-threads 4
 
 .PHONY: bugs
 bugs: need-cargo need-git ## Seeded bugs in a copy of the tree; a test must detect each of them

@@ -17,6 +17,7 @@ mod support;
 
 mod basics;
 mod chart;
+mod client_libraries;
 mod clients;
 mod connections;
 mod contention;

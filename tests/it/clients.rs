@@ -5,6 +5,7 @@
 //! count it from the answer; the suite must notice.
 
 mod app;
+mod drivers;
 mod go;
 mod java;
 mod python;
@@ -14,13 +15,14 @@ mod typescript;
 mod way;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use tokio::task::LocalSet;
 
 use app::{Kind, PATIENCE};
+use drivers::{built, source};
 
 use crate::dev::Dev;
 
@@ -73,19 +75,6 @@ macro_rules! conformance {
     };
 }
 use conformance;
-
-/// Returns the directory of a language's client.
-fn source(language: &str) -> PathBuf {
-    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
-    clients.join(language)
-}
-
-/// Returns what `make clients` has built for a language.
-fn built(language: &str) -> PathBuf {
-    let built =
-        std::env::var_os("LEASEHOLD_CLIENTS").expect("LEASEHOLD_CLIENTS; run `make clients`");
-    Path::new(&built).join(language)
-}
 
 /// Runs every example of a language; each prints some words.
 fn examples_run(directory: &Path, expected: &[(&str, &str)], command: impl Fn(&Path) -> Command) {

@@ -3,18 +3,11 @@
 use std::process::Command;
 
 use super::{
-    TTL, built, changed_copy, conformance, examples_run, source, wrong_deadline_is_noticed,
+    TTL, built, changed_copy, conformance, drivers, examples_run, source, wrong_deadline_is_noticed,
 };
 
-fn driver() -> Command {
-    let mut command = Command::new(built("go").join("driver"));
-    // A data race ends it, and so the test.
-    command.env("GORACE", "halt_on_error=1");
-    command
-}
-
-conformance!(by_connection: driver, None, [unix_socket_serves_as_well]);
-conformance!(by_renewal: driver, Some(TTL), [unix_socket_serves_as_well]);
+conformance!(by_connection: drivers::go, None, [unix_socket_serves_as_well]);
+conformance!(by_renewal: drivers::go, Some(TTL), [unix_socket_serves_as_well]);
 
 #[test]
 #[ignore = "needs the clients' languages: make clients"]

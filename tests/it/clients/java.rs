@@ -1,43 +1,18 @@
 //! Java's client: the suite with guarded blocks and with futures, and its controls.
 
-use std::path::PathBuf;
 use std::process::Command;
 
+use super::drivers::{java_classes, java_program};
 use super::{
-    TTL, built, changed_copy, conformance, examples_run, source, wrong_deadline_is_noticed,
+    TTL, built, changed_copy, conformance, drivers, examples_run, source, wrong_deadline_is_noticed,
 };
 
-/// The programs are small, and run for seconds.
-const FLAGS: [&str; 3] = [
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-Xshare:auto",
-];
-
-/// Returns the command of a program whose classes are found in the directories, the first one first.
-fn java(classes: &[PathBuf], program: &str) -> Command {
-    let path = std::env::join_paths(classes).unwrap();
-    let mut command = Command::new("java");
-    command.args(FLAGS).arg("-cp").arg(path).arg(program);
-    command
-}
-
-fn classes() -> Vec<PathBuf> {
-    vec![built("java").join("programs"), built("java").join("lib/*")]
-}
-
-fn driver(style: &str) -> Command {
-    let mut command = java(&classes(), "Driver");
-    command.arg(style);
-    command
-}
-
 fn blocks() -> Command {
-    driver("blocks")
+    drivers::java(&java_classes(), "blocks")
 }
 
 fn futures() -> Command {
-    driver("futures")
+    drivers::java(&java_classes(), "futures")
 }
 
 conformance!(blocks_by_connection: blocks, None, []);
@@ -54,7 +29,7 @@ fn examples() {
         ("Leader.java", "does the second piece with "),
     ];
     examples_run(&source("java").join("examples"), &expected, |file| {
-        java(&classes(), file.file_stem().unwrap().to_str().unwrap())
+        java_program(&java_classes(), file.file_stem().unwrap().to_str().unwrap())
     });
 }
 
@@ -91,13 +66,9 @@ async fn wrong_deadline() {
     for style in ["blocks", "futures"] {
         for ttl in [None, Some(TTL)] {
             let [forever, from_answer] = copies.each_ref().map(|copy| {
-                let mut classes = classes();
+                let mut classes = java_classes();
                 classes.insert(0, copy.path().to_owned());
-                move || {
-                    let mut command = java(&classes, "Driver");
-                    command.arg(style);
-                    command
-                }
+                move || drivers::java(&classes, style)
             });
             wrong_deadline_is_noticed(forever, from_answer, ttl).await;
         }

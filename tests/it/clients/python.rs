@@ -3,26 +3,20 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{TTL, changed_copy, conformance, examples_run, source, wrong_deadline_is_noticed};
+use super::{
+    TTL, changed_copy, conformance, drivers, examples_run, source, wrong_deadline_is_noticed,
+};
 
 fn interpreter() -> Command {
     Command::new(super::built("python").join("venv/bin/python"))
 }
 
-fn driver(style: &str) -> Command {
-    let mut command = interpreter();
-    command
-        .arg(source("python").join("conformance/driver.py"))
-        .arg(style);
-    command
-}
-
 fn threads() -> Command {
-    driver("threads")
+    drivers::python("threads")
 }
 
 fn asyncio() -> Command {
-    driver("asyncio")
+    drivers::python("asyncio")
 }
 
 conformance!(threads_by_connection: threads, None, [copy_of_a_process_holds_nothing, unix_socket_serves_as_well]);
@@ -63,7 +57,7 @@ async fn wrong_deadline() {
             let [forever, from_answer] = copies.each_ref().map(|copy| {
                 let path: PathBuf = copy.path().to_owned();
                 move || {
-                    let mut command = driver(style);
+                    let mut command = drivers::python(style);
                     command.env("PYTHONPATH", &path);
                     command
                 }

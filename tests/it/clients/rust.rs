@@ -5,21 +5,15 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{
-    TTL, built, changed_copy, conformance, examples_run, source, wrong_deadline_is_noticed,
+    TTL, built, changed_copy, conformance, drivers, examples_run, source, wrong_deadline_is_noticed,
 };
 
-fn driver(style: &str) -> Command {
-    let mut command = Command::new(built("rust").join("conformance"));
-    command.arg(style);
-    command
-}
-
 fn blocks() -> Command {
-    driver("blocks")
+    drivers::rust("blocks")
 }
 
 fn leases() -> Command {
-    driver("leases")
+    drivers::rust("leases")
 }
 
 conformance!(blocks_by_connection: blocks, None, [unix_socket_serves_as_well]);

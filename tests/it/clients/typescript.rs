@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{TTL, changed_copy, conformance, examples_run, source, wrong_deadline_is_noticed};
+use super::{
+    TTL, changed_copy, conformance, drivers, examples_run, source, wrong_deadline_is_noticed,
+};
 
 fn app() -> PathBuf {
     super::built("typescript").join("app")
@@ -16,19 +18,12 @@ fn node(file: &Path) -> Command {
     command
 }
 
-/// The package as a module, and for `require`.
-fn driver(style: &str, directory: &Path) -> Command {
-    let mut command = node(&directory.join("driver.mjs"));
-    command.arg(style);
-    command
-}
-
 fn module() -> Command {
-    driver("import", &app())
+    drivers::typescript(&app(), "import")
 }
 
 fn common() -> Command {
-    driver("require", &app())
+    drivers::typescript(&app(), "require")
 }
 
 conformance!(by_connection: module, None, [unix_socket_serves_as_well]);
@@ -64,7 +59,7 @@ async fn wrong_deadline() {
     for ttl in [None, Some(TTL)] {
         let [forever, from_answer] = copies.each_ref().map(|copy| {
             let path = copy.path().to_owned();
-            move || driver("import", &path)
+            move || drivers::typescript(&path, "import")
         });
         wrong_deadline_is_noticed(forever, from_answer, ttl).await;
     }
