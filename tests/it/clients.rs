@@ -32,7 +32,20 @@ const TTL: u64 = 3;
 /// The scenarios as tests of one kind: a driver's command, and the TTL, if it holds by renewals. The
 /// list has what not every language can do.
 macro_rules! conformance {
-    ($name:ident: $command:expr, $ttl:expr, [$($more:ident),*]) => {
+    ($name:ident: $command:expr, None, [$($more:ident),*]) => {
+        $crate::clients::conformance!(every $name: $command, None, [$($more),*]);
+    };
+    ($name:ident: $command:expr, Some($ttl:expr), [$($more:ident),*]) => {
+        $crate::clients::conformance! {
+            every $name: $command, Some($ttl), [
+                $($more,)*
+                late_renewals_promise_no_more,
+                lease_ends_at_the_deadline_under_503,
+                renewal_answered_with_503_is_repeated
+            ]
+        }
+    };
+    (every $name:ident: $command:expr, $ttl:expr, [$($more:ident),*]) => {
         $crate::clients::conformance! {
             as tests of $name: $command, $ttl, [
                 $($more,)*
@@ -114,11 +127,11 @@ fn changed_copy(of: &Path, (code, instead, times): (&str, &str, usize)) -> tempf
     copy
 }
 
-/// Runs the two scenarios that notice a wrong deadline with a client that has one: it believes for
-/// ever, or counts from the answer.
+/// Runs the scenarios that notice a wrong deadline with a client that has one: it believes for ever,
+/// or counts from the answer.
 async fn wrong_deadline_is_noticed<C>(forever: C, from_answer: C, ttl: Option<u64>)
 where
-    C: Fn() -> Command + 'static,
+    C: Fn() -> Command + Clone + 'static,
 {
     let patience = Duration::from_secs(8);
     let kind = Kind {
@@ -128,12 +141,16 @@ where
     };
     let scenario = scenarios::lease_without_its_sidecar_ends_at_the_deadline(kind);
     fails(scenario, "no loss").await;
-    let kind = Kind {
-        command: from_answer,
+    let kind = || Kind {
+        command: from_answer.clone(),
         ttl,
         patience: PATIENCE,
     };
-    fails(scenarios::late_answer_promises_no_more(kind), "too much").await;
+    fails(scenarios::late_answer_promises_no_more(kind()), "too much").await;
+    if ttl.is_some() {
+        let scenario = scenarios::late_renewals_promise_no_more(kind());
+        fails(scenario, "too much").await;
+    }
 }
 
 async fn fails(scenario: impl Future<Output = ()> + 'static, words: &str) {

@@ -1,5 +1,7 @@
 //! The scenarios. Each starts a sidecar of its own, with a short session TTL, and apps.
 
+mod renewals;
+
 use std::process::Command;
 use std::time::Duration;
 
@@ -8,8 +10,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::app::{App, Kind};
-use super::way::Way;
+use super::way::{Fate, Way};
 use crate::dev::{Dev, eventually};
+
+pub(super) use renewals::*;
 
 /// Returns a sidecar whose faults can be requested.
 async fn sidecar() -> (TempDir, Dev) {
@@ -244,7 +248,8 @@ pub(super) async fn late_answer_promises_no_more<C: Fn() -> Command>(mut kind: K
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &["--session-ttl", "30"]).await;
     kind.ttl = kind.ttl.map(|_| 30);
-    let way = Way::slow(dev.url(), Duration::from_secs(5)).await;
+    let way = Way::to(dev.url()).await;
+    way.rule(|_| Fate::Late(Duration::from_secs(5)));
     let mut app = kind.start(way.url()).await;
     app.lock("report").await;
     let promised = app.holds("report").await;
@@ -261,7 +266,16 @@ pub(super) async fn answer_that_got_lost_takes_no_second_lock<C: Fn() -> Command
     let (_data, dev) = sidecar().await;
     // Longer than the suite waits: a second lock would come too late.
     kind.ttl = kind.ttl.map(|_| 600);
-    let way = Way::losing_an_answer(dev.url()).await;
+    let way = Way::to(dev.url()).await;
+    let mut requests = 0;
+    way.rule(move |_| {
+        requests += 1;
+        if requests == 1 {
+            Fate::Unanswered
+        } else {
+            Fate::Passes
+        }
+    });
     let mut app = kind.start(way.url()).await;
     app.lock("report").await;
     assert_eq!(dev.try_acquire("report").await.0, 409);
