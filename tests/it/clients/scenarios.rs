@@ -323,14 +323,18 @@ pub(super) async fn outage_of_the_store_is_waited_for<C: Fn() -> Command>(kind: 
     app.lock("report").await;
 }
 
-/// One holder releases while nothing answers, and must not wait for ever.
+/// One holder releases while nothing answers, and must not wait for ever. It sends the request all
+/// the same: the sidecar may read it.
 pub(super) async fn release_without_an_answer_ends<C: Fn() -> Command>(kind: Kind<C>) {
     let (_data, dev) = sidecar().await;
-    let mut app = kind.start(dev.url()).await;
-    app.lock("report").await;
+    let way = Way::to(dev.url()).await;
+    let mut app = kind.start(way.url()).await;
+    let lease = app.lock("report").await;
     dev.signal("STOP");
     let released = app.ask("report", "release").await;
     assert!(released["error"].is_null(), "{released}");
+    let release = format!("DELETE /v1/locks/{}", lease["leaseId"].as_str().unwrap());
+    assert!(way.count(&release) > 0, "no request to release");
     dev.signal("CONT");
     dev.acquire_in_time("report").await;
 }
