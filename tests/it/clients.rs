@@ -66,6 +66,7 @@ macro_rules! conformance {
                 released_lock_is_free_and_tokens_rise,
                 release_without_an_answer_ends,
                 started_program_keeps_nothing_open,
+                wait_that_ends_unanswered_holds_nothing,
                 wait_that_is_over_names_the_holder,
                 waiter_gets_the_lock_after_release,
                 waiter_outlives_a_restart_of_the_sidecar,

@@ -15,6 +15,9 @@ use crate::dev::{Dev, eventually};
 
 pub(super) use renewals::*;
 
+/// No sidecar promises more at once. It is that of [`Dev`].
+const SESSION_TTL: Duration = Duration::from_secs(3);
+
 /// Returns a sidecar whose faults can be requested.
 async fn sidecar() -> (TempDir, Dev) {
     let data = tempfile::tempdir().unwrap();
@@ -97,9 +100,25 @@ pub(super) async fn wait_that_is_over_names_the_holder<C: Fn() -> Command>(kind:
         );
         let detail = refused["detail"].as_str().unwrap();
         assert!(detail.contains("app"), "the holder's name: {detail}");
+        let (_, found) = dev.try_acquire("report").await;
+        assert_eq!(found["queueLength"], 0, "{found}");
     }
     dev.release(&held).await;
     app.lock("report").await;
+}
+
+/// The wait ends while answers get lost. The lock is granted, and the app does not know it.
+pub(super) async fn wait_that_ends_unanswered_holds_nothing<C: Fn() -> Command>(mut kind: Kind<C>) {
+    let (_data, dev) = sidecar().await;
+    // Longer than the suite waits: the app must release it.
+    kind.ttl = kind.ttl.map(|_| 600);
+    let way = Way::to(dev.url()).await;
+    way.rule(|_| Fate::Unanswered);
+    let mut app = kind.start(way.url()).await;
+    let refused = app.refused_lock("report", 1).await;
+    assert_eq!(refused["error"], "unavailable", "{refused}");
+    way.rule(|_| Fate::Passes);
+    dev.acquire_in_time("report").await;
 }
 
 pub(super) async fn refused_request_says_what_to_correct<C: Fn() -> Command>(kind: Kind<C>) {
@@ -119,7 +138,8 @@ pub(super) async fn lease_outlives_its_first_validity<C: Fn() -> Command>(kind: 
     let start = SystemClock.now();
     let first = app.holds("report").await;
     while SystemClock.now().since(start) < first * 2 {
-        app.holds("report").await;
+        let promised = app.holds("report").await;
+        assert!(promised <= SESSION_TTL, "too much: {promised:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
