@@ -1,6 +1,7 @@
 //! The rules that the compiler does not check: imports, the clock, output, the length of files and
 //! the names of tests.
 
+mod clients;
 mod modules;
 
 use std::collections::BTreeMap;
