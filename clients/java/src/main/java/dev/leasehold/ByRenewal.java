@@ -100,8 +100,13 @@ final class ByRenewal extends Acquisition {
 
   @Override
   public void broke(Problem why) {
+    if (why.kind() == Problem.Kind.REFUSED) {
+      // Another server has answered.
+      isUncertain = false;
+    } else if (exchange != null && exchange.mayBeRead()) {
+      isUncertain = true;
+    }
     exchange = null;
-    isUncertain = true;
     super.broke(why);
   }
 

@@ -70,6 +70,11 @@ final class Exchange {
     return requestBody == null ? start : requestBody.sent();
   }
 
+  /** Returns whether the sidecar may have read the request. */
+  boolean mayBeRead() {
+    return isRepetition || (requestBody != null && requestBody.isSending());
+  }
+
   /** The answer has begun. */
   void begun(Body from, int status, boolean isStream) {
     if (from == body) {

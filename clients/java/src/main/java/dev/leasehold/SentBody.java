@@ -28,6 +28,11 @@ final class SentBody implements BodyPublisher {
     return sent;
   }
 
+  /** Returns whether the request may have reached the server. */
+  boolean isSending() {
+    return isSending;
+  }
+
   @Override
   public long contentLength() {
     // Only the first time is certainly before the headers.
