@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the package's format, rules and types, and builds it: check.sh <directory>
+# Checks the package's format, rules and types, builds it, and runs its tests: check.sh <directory>
 #
 # <directory>/lib has the jars, and <directory>/programs has the driver and the examples as classes.
 set -euo pipefail
