@@ -110,7 +110,7 @@ abstract class Acquisition implements Handler {
     }
     long now = Clock.now();
     boolean isOver = isOver(now);
-    if (why.kind() == Problem.Kind.HELD && !isOver) {
+    if (why.isHeld() && !isOver) {
       // One poll is over, not the wait.
       isAlive();
       next = loop.at(Math.max(now, sent + SHORTEST_POLL), this::attempt);
@@ -175,9 +175,14 @@ abstract class Acquisition implements Handler {
   }
 
   /** Takes a grant. Returns false if it is over already, or the caller has left. */
-  final boolean granted(Document document) {
-    long deadline = deadline(document);
-    Lease made = new Lease(engine, this::drop, document, deadline);
+  final boolean granted(Api.Acquired granted) {
+    if (granted.resource().isEmpty()
+        || granted.leaseId().isEmpty()
+        || granted.fencingToken() <= 0) {
+      throw new Document.UnreadableException("no lease");
+    }
+    long deadline = after(granted.validForMs());
+    Lease made = new Lease(engine, this::drop, granted, deadline);
     if (deadline <= Clock.now() || result.isDone()) {
       return false;
     }
@@ -190,11 +195,6 @@ abstract class Acquisition implements Handler {
     Duration waited = Duration.ofNanos(Clock.now() - start);
     engine.tell(listener -> listener.acquired(made, waited));
     return true;
-  }
-
-  /** Returns the deadline that an answer to the last request, or an event, promises. */
-  final long deadline(Document document) {
-    return after(document.needNumber("validForMs"));
   }
 
   /** Sends the request for the lock. */
@@ -210,7 +210,7 @@ abstract class Acquisition implements Handler {
     }
   }
 
-  /** Returns a time that an answer gives. */
+  /** Returns a time that an answer to the last request, or an event, gives. */
   final long after(long millis) {
     return sent + MILLISECONDS.toNanos(Math.min(LONGEST_VALIDITY, millis));
   }

@@ -2,9 +2,6 @@ package dev.leasehold;
 
 import static java.util.concurrent.TimeUnit.SECONDS;
 
-import java.util.Map;
-import org.jspecify.annotations.Nullable;
-
 /**
  * {@code POST /v1/locks/hold}, or a candidacy: the lock is held as long as the connection is open.
  */
@@ -20,12 +17,8 @@ final class ByConnection extends Acquisition {
 
   @Override
   void attempt() {
-    Map<String, @Nullable Object> body = wanted.body();
-    if (!waitsWithoutLimit()) {
-      body.put("waitSeconds", secondsLeft(LONGEST_WAIT));
-    }
-    Request request = Request.post(wanted.holdPath(), body);
-    exchange = send(request, Long.MAX_VALUE);
+    Long wait = waitsWithoutLimit() ? null : Long.valueOf(secondsLeft(LONGEST_WAIT));
+    exchange = send(wanted.toHold(wait), Long.MAX_VALUE);
     expectEvent();
   }
 
@@ -64,7 +57,7 @@ final class ByConnection extends Acquisition {
       }
       case "acquired" -> {
         stopTimer();
-        if (!granted(event.data())) {
+        if (!granted(Api.Acquired.of(event.data()))) {
           close();
           refused(Problem.noAnswer("the answer came too late"));
         }
@@ -72,9 +65,8 @@ final class ByConnection extends Acquisition {
       case "error" -> {
         stopTimer();
         close();
-        Long status = event.data().number("status");
-        int known = status == null ? 500 : status.intValue();
-        refused(Problem.of(http.address(), known, event.data()));
+        int status = (int) event.data().number("status", 500);
+        refused(Problem.of(http.address(), status, event.data()));
       }
       default -> {
         // Added by a later version.
@@ -84,16 +76,18 @@ final class ByConnection extends Acquisition {
 
   /** Reads what it can: closing the connection would release the lock. */
   private void follow(Lease held, Event event) {
-    Document data = event.data();
     if (event.name().equals("lost")) {
-      held.lose(data.text("reason", "unknown"), data.text("detail", "the lease is over"));
+      Api.LostEvent lost = Api.LostEvent.of(event.data());
+      held.lose(lost.reason(), lost.detail());
       return;
     }
-    if (data.number("validForMs") != null) {
-      held.prolong(deadline(data));
+    // The other events are the same, with fewer fields.
+    Api.ReleaseRequestedEvent alive = Api.ReleaseRequestedEvent.of(event.data());
+    if (alive.validForMs() > 0) {
+      held.prolong(after(alive.validForMs()));
     }
     if (event.name().equals("release-requested")) {
-      held.askForRelease(ReleaseRequest.of(data));
+      held.askForRelease(ReleaseRequest.of(alive.reason(), alive.actor(), alive.message()));
     }
   }
 

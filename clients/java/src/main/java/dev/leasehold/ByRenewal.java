@@ -3,9 +3,7 @@ package dev.leasehold;
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
 import java.time.Duration;
-import java.util.Map;
 import java.util.UUID;
-import org.jspecify.annotations.Nullable;
 
 /**
  * {@code POST /v1/locks/acquire}, then {@code renew} in time. No connection stays open, and the
@@ -29,15 +27,7 @@ final class ByRenewal extends Acquisition {
   void attempt() {
     long poll = secondsLeft(LONGEST_POLL);
     long until = plus(Clock.now(), Http.CALL.plusSeconds(poll));
-    exchange = send(acquire(poll), until);
-  }
-
-  private Request acquire(long waitSeconds) {
-    Map<String, @Nullable Object> body = wanted.body();
-    body.put("ttlSeconds", wanted.ttlSeconds());
-    body.put("waitSeconds", waitSeconds);
-    body.put("requestId", requestId);
-    return Request.post("/v1/locks/acquire", body);
+    exchange = send(wanted.toAcquire(requestId, poll), until);
   }
 
   /** Asks for the answer that may have been lost, and releases what it grants. */
@@ -61,13 +51,13 @@ final class ByRenewal extends Acquisition {
   private void giveBack(boolean isSecond) {
     Call.persistently(
         engine,
-        acquire(0),
+        wanted.toAcquire(requestId, 0),
         Http.CALL.toNanos(),
         (answer, problem) -> {
-          String leaseId = answer == null ? null : answer.document().text("leaseId");
-          if (leaseId != null) {
+          String leaseId = answer == null ? "" : Api.Acquired.of(answer.document()).leaseId();
+          if (!leaseId.isEmpty()) {
             Call.release(engine, leaseId);
-          } else if (problem != null && problem.kind() == Problem.Kind.HELD && !isSecond) {
+          } else if (problem != null && problem.isHeld() && !isSecond) {
             loop.at(Clock.now() + LONGEST_PAUSE, () -> giveBack(true));
           }
         });
@@ -79,7 +69,7 @@ final class ByRenewal extends Acquisition {
     count(exchange);
     exchange = null;
     Problem why = Problem.of(http.address(), answer.status(), document);
-    if (why.kind() != Problem.Kind.UNAVAILABLE) {
+    if (!why.isUnavailable()) {
       // One that could not be served says nothing of an earlier request.
       isUncertain = false;
     }
@@ -87,12 +77,11 @@ final class ByRenewal extends Acquisition {
       super.answered(answer);
       return;
     }
-    String leaseId = document.needText("leaseId");
-    document.needNumber("renewAfterMs");
-    if (granted(document)) {
-      renewAfter(document);
+    Api.Acquired acquired = Api.Acquired.of(document);
+    if (granted(acquired)) {
+      renewAfter(acquired.renewAfterMs());
     } else {
-      Call.release(engine, leaseId);
+      Call.release(engine, acquired.leaseId());
       requestId = UUID.randomUUID().toString();
       refused(Problem.noAnswer("the answer came too late"));
     }
@@ -100,7 +89,7 @@ final class ByRenewal extends Acquisition {
 
   @Override
   public void broke(Problem why) {
-    if (why.kind() == Problem.Kind.REFUSED) {
+    if (!why.isUnavailable()) {
       // Another server has answered.
       isUncertain = false;
     } else if (exchange != null && exchange.mayBeRead()) {
@@ -120,7 +109,7 @@ final class ByRenewal extends Acquisition {
       case LOST -> {
         // An earlier answer did not arrive, and its lease has ended.
         requestId = UUID.randomUUID().toString();
-        super.refused(Problem.unavailable(why.code(), why.detail()));
+        super.refused(Problem.passing(why.code(), why.detail()));
       }
       default -> {
         if (Clock.now() - sent() > OUTAGE) {
@@ -132,9 +121,8 @@ final class ByRenewal extends Acquisition {
     }
   }
 
-  private void renewAfter(Document document) {
-    long time = after(document.needNumber("renewAfterMs"));
-    next = loop.at(Math.max(time, Clock.now() + SHORTEST_PAUSE), this::renew);
+  private void renewAfter(long millis) {
+    next = loop.at(Math.max(after(millis), Clock.now() + SHORTEST_PAUSE), this::renew);
   }
 
   private void renew() {
@@ -149,7 +137,7 @@ final class ByRenewal extends Acquisition {
     // Leaves time for another try.
     Duration half = remaining.dividedBy(2);
     Duration timeout = half.compareTo(Http.CALL) < 0 ? half : Http.CALL;
-    Request request = Request.post("/v1/locks/" + held.leaseId() + "/renew", Map.of());
+    Request request = Request.post("/v1/locks/" + held.leaseId() + "/renew", Document.EMPTY);
     exchange = http.renew(request, plus(Clock.now(), timeout), new Renewal(held));
   }
 
@@ -164,17 +152,21 @@ final class ByRenewal extends Acquisition {
     public void answered(Answer answer) {
       Document document = answer.document();
       if (answer.status() == 200) {
+        Api.Lease renewed = Api.Lease.of(document);
+        if (renewed.leaseId().isEmpty()) {
+          throw new Document.UnreadableException("no leaseId");
+        }
         count(exchange);
-        held.prolong(deadline(document));
-        Document request = document.document("releaseRequested");
+        held.prolong(after(renewed.validForMs()));
+        Api.ReleaseRequested request = renewed.releaseRequested();
         if (request != null) {
           held.askForRelease(ReleaseRequest.of(request));
         }
-        renewAfter(document);
+        renewAfter(renewed.renewAfterMs());
         return;
       }
       Problem problem = Problem.of(http.address(), answer.status(), document);
-      if (problem.kind() == Problem.Kind.LOST) {
+      if (problem.isLost()) {
         held.lose(problem.code(), problem.detail());
       } else {
         broke(problem);

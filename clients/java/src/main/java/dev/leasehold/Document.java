@@ -99,27 +99,9 @@ record Document(Map<String, @Nullable Object> fields) {
     return text == null ? otherwise : text;
   }
 
-  /** Returns a field that must be there. */
-  String needText(String name) {
-    String text = text(name);
-    if (text == null) {
-      throw new UnreadableException("no " + name);
-    }
-    return text;
-  }
-
   @Nullable Long number(String name) {
     Object value = fields.get(name);
     return value instanceof Integer || value instanceof Long ? ((Number) value).longValue() : null;
-  }
-
-  /** Returns a field that must be there. */
-  long needNumber(String name) {
-    Long number = number(name);
-    if (number == null) {
-      throw new UnreadableException("no " + name);
-    }
-    return number;
   }
 
   long number(String name, long otherwise) {
@@ -134,7 +116,16 @@ record Document(Map<String, @Nullable Object> fields) {
   /** Returns the texts of an object; none if it is absent. */
   Map<String, String> map(String name) {
     Document document = document(name);
-    return document == null ? Map.of() : document.texts();
+    Map<String, String> texts = new LinkedHashMap<>();
+    if (document != null) {
+      document.fields.forEach(
+          (key, value) -> {
+            if (value instanceof String text) {
+              texts.put(key, text);
+            }
+          });
+    }
+    return Map.copyOf(texts);
   }
 
   <T> @Nullable T record(String name, Function<Document, T> of) {
@@ -142,7 +133,7 @@ record Document(Map<String, @Nullable Object> fields) {
     return document == null ? null : of.apply(document);
   }
 
-  @Nullable Document document(String name) {
+  private @Nullable Document document(String name) {
     return fields.get(name) instanceof Document document ? document : null;
   }
 
@@ -156,17 +147,5 @@ record Document(Map<String, @Nullable Object> fields) {
       }
     }
     return List.copyOf(texts);
-  }
-
-  /** Returns all fields that are text. */
-  Map<String, String> texts() {
-    Map<String, String> texts = new LinkedHashMap<>();
-    fields.forEach(
-        (name, value) -> {
-          if (value instanceof String text) {
-            texts.put(name, text);
-          }
-        });
-    return Map.copyOf(texts);
   }
 }

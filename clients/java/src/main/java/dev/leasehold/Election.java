@@ -163,7 +163,7 @@ public final class Election implements AutoCloseable {
     if (problem == null || problem.equals(Problem.CLIENT_CLOSED)) {
       return false;
     }
-    if (problem.kind() == Problem.Kind.UNAVAILABLE) {
+    if (problem.isUnavailable()) {
       Log.LOG.log(WARNING, "election {0}: {1}", name(), problem);
       return true;
     }

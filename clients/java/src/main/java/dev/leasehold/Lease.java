@@ -35,17 +35,17 @@ public final class Lease implements AutoCloseable {
   /** Completed when it is lost or released, on the loop. */
   final CompletableFuture<Void> over = new CompletableFuture<>();
 
-  Lease(Engine engine, Consumer<Lease> drop, Document document, long deadline) {
+  Lease(Engine engine, Consumer<Lease> drop, Api.Acquired granted, long deadline) {
     this.engine = engine;
     this.drop = drop;
     validity = new Validity(engine.loop(), deadline, this::afterLoss);
     notices = new LossNotices(engine);
-    resource = document.needText("resource");
-    leaseId = document.needText("leaseId");
-    token = document.needNumber("fencingToken");
-    ownerId = document.text("ownerId", "");
-    completed = document.texts("completed");
-    Document request = document.document("releaseRequested");
+    resource = granted.resource();
+    leaseId = granted.leaseId();
+    token = granted.fencingToken();
+    ownerId = granted.ownerId();
+    completed = granted.completed();
+    Api.ReleaseRequested request = granted.releaseRequested();
     if (request != null) {
       askForRelease(ReleaseRequest.of(request));
     }
@@ -239,7 +239,8 @@ public final class Lease implements AutoCloseable {
   }
 
   private CompletableFuture<Void> completion(String key) {
-    Request request = Request.post("/v1/locks/" + leaseId + "/complete", Map.of("key", key));
+    Document body = new Api.CompleteRequest(key).toDocument();
+    Request request = Request.post("/v1/locks/" + leaseId + "/complete", body);
     CompletableFuture<Void> result = new CompletableFuture<>();
     Call.once(
         engine,
@@ -249,7 +250,7 @@ public final class Lease implements AutoCloseable {
             result.complete(null);
             return;
           }
-          if (problem.kind() == Problem.Kind.LOST) {
+          if (problem.isLost()) {
             lose(problem.code(), problem.detail());
           }
           result.completeExceptionally(problem.toException());
@@ -306,7 +307,7 @@ public final class Lease implements AutoCloseable {
   }
 
   private void released(@Nullable Answer answer, @Nullable Problem problem) {
-    if (problem != null && problem.kind() == Problem.Kind.LOST) {
+    if (problem != null && problem.isLost()) {
       release.completeExceptionally(problem.toException());
       return;
     }

@@ -12,8 +12,15 @@ import org.jspecify.annotations.Nullable;
  */
 public record ReleaseRequest(String reason, @Nullable String actor, @Nullable String message) {
 
-  static ReleaseRequest of(Document document) {
-    return new ReleaseRequest(
-        document.text("reason", "person_asked"), document.text("actor"), document.text("message"));
+  static ReleaseRequest of(Api.ReleaseRequested asked) {
+    return of(asked.reason(), asked.actor(), asked.message());
+  }
+
+  static ReleaseRequest of(String reason, @Nullable String actor, @Nullable String message) {
+    return new ReleaseRequest(reason, presence(actor), presence(message));
+  }
+
+  private static @Nullable String presence(@Nullable String text) {
+    return text == null || text.isEmpty() ? null : text;
   }
 }

@@ -1,12 +1,11 @@
 package dev.leasehold;
 
-import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /** A call of the HTTP API. */
 record Request(String method, String path, @Nullable Document body) {
-  static Request post(String path, Map<String, @Nullable Object> body) {
-    return new Request("POST", path, new Document(body));
+  static Request post(String path, Document body) {
+    return new Request("POST", path, body);
   }
 
   byte[] toJson() {

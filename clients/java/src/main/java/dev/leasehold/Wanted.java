@@ -4,7 +4,6 @@ import static java.util.concurrent.TimeUnit.NANOSECONDS;
 
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -55,35 +54,34 @@ record Wanted(
   }
 
   /** Returns the call that holds it by a connection. */
-  String holdPath() {
+  Request toHold(@Nullable Long waitSeconds) {
     if (!isLead) {
-      return "/v1/locks/hold";
+      return Request.post(
+          "/v1/locks/hold",
+          new Api.HoldRequest(null, null, shown(), ownerId, name, waitSeconds).toDocument());
     }
     String encoded = URLEncoder.encode(name, StandardCharsets.UTF_8).replace("+", "%20");
-    return "/v1/elections/" + encoded + "/candidacy";
+    return Request.post(
+        "/v1/elections/" + encoded + "/candidacy",
+        new Api.CandidacyRequest(null, shown(), ownerId, isPreferred ? true : null).toDocument());
+  }
+
+  /** Returns the call that acquires it for renewals. */
+  Request toAcquire(String requestId, long waitSeconds) {
+    return Request.post(
+        "/v1/locks/acquire",
+        new Api.AcquireRequest(null, shown(), ownerId, requestId, name, ttlSeconds, waitSeconds)
+            .toDocument());
+  }
+
+  private @Nullable Map<String, String> shown() {
+    return metadata.isEmpty() ? null : metadata;
   }
 
   /** Returns the time at which the wait is over. */
   long until() {
     long now = Clock.now();
     return waitNanos > Long.MAX_VALUE - now ? Long.MAX_VALUE : now + waitNanos;
-  }
-
-  /** Returns what both ways send. */
-  Map<String, @Nullable Object> body() {
-    Map<String, @Nullable Object> body = new LinkedHashMap<>();
-    if (!isLead) {
-      body.put("resource", name);
-    } else if (isPreferred) {
-      body.put("preferred", true);
-    }
-    if (ownerId != null) {
-      body.put("ownerId", ownerId);
-    }
-    if (!metadata.isEmpty()) {
-      body.put("metadata", metadata);
-    }
-    return body;
   }
 
   /** Returns the whole seconds until a time, rounded up. */

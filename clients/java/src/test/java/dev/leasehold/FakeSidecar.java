@@ -23,7 +23,11 @@ final class FakeSidecar implements AutoCloseable {
   }
 
   /** A request that the server has received. */
-  record Call(String line, Document body) {}
+  record Call(String line, Document body) {
+    String requestId() {
+      return Objects.requireNonNull(body.text("requestId"));
+    }
+  }
 
   static final String GRANT =
       "{\"leaseId\":\"l\",\"resource\":\"r\",\"ownerId\":\"o\",\"fencingToken\":7,"
