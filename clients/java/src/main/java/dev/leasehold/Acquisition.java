@@ -63,7 +63,7 @@ abstract class Acquisition implements Handler {
     loop.execute(
         () -> {
           if (engine.add(this)) {
-            attempt();
+            begin();
           } else {
             fail(Problem.CLIENT_CLOSED);
           }
@@ -79,6 +79,16 @@ abstract class Acquisition implements Handler {
             withdraw();
             engine.remove(this);
           });
+    }
+  }
+
+  /** A bug must not leave the caller waiting. */
+  private void begin() {
+    try {
+      attempt();
+    } catch (RuntimeException bug) {
+      Log.LOG.log(WARNING, "lock " + wanted.name() + ": the request cannot be sent", bug);
+      fail(new Problem(Api.Outcome.LASTING, "client_failed", bug.toString(), null));
     }
   }
 
@@ -113,7 +123,7 @@ abstract class Acquisition implements Handler {
     if (why.isHeld() && !isOver) {
       // One poll is over, not the wait.
       isAlive();
-      next = loop.at(Math.max(now, sent + SHORTEST_POLL), this::attempt);
+      next = loop.at(Math.max(now, sent + SHORTEST_POLL), this::begin);
       return;
     }
     if (outageSince == 0) {
@@ -131,7 +141,7 @@ abstract class Acquisition implements Handler {
     long pause = Math.min(LONGEST_PAUSE, FIRST_PAUSE << Math.min(pauses, 10));
     pause = ThreadLocalRandom.current().nextLong(pause / 2, pause + 1);
     pauses++;
-    next = loop.at(now + pause, this::attempt);
+    next = loop.at(now + pause, this::begin);
   }
 
   /** The client is closed: ends the wait, or the lease. */
@@ -145,10 +155,13 @@ abstract class Acquisition implements Handler {
 
   private void fail(Problem why) {
     problem = why;
-    stopTimer();
-    withdraw();
-    engine.remove(this);
-    result.completeExceptionally(why.toException());
+    try {
+      stopTimer();
+      withdraw();
+      engine.remove(this);
+    } finally {
+      result.completeExceptionally(why.toException());
+    }
   }
 
   /** Returns when the last request was sent. */

@@ -19,7 +19,7 @@ final class Engine {
   // The sidecar answers a release within two seconds.
   private static final long CLOSING = SECONDS.toNanos(3);
 
-  private final Loop loop = new Loop();
+  private final Loop loop = new Loop(this::endAfterFailure);
   private final Http http;
   private final @Nullable LeaseListener listener;
   private final Executor callbacks;
@@ -199,6 +199,12 @@ final class Engine {
     } else {
       loop.at(Clock.now() + 10_000_000, this::closeWhenIdle);
     }
+  }
+
+  private void endAfterFailure() {
+    isClosed = true;
+    Set.copyOf(active).forEach(each -> Loop.safely(each::closeClient));
+    end();
   }
 
   private void end() {

@@ -361,7 +361,6 @@ public final class Lease implements AutoCloseable {
 
   /** On the loop, once. */
   private void afterLoss() {
-    drop.accept(this);
     List<Runnable> toCall = notices.take();
     ending.countDown();
     over.complete(null);
@@ -369,6 +368,7 @@ public final class Lease implements AutoCloseable {
         WARNING, "lock lost: {0} (token {1}): {2}", resource, Long.toString(token), reason().get());
     toCall.forEach(engine::call);
     engine.tell(listener -> listener.lost(this));
+    drop.accept(this);
   }
 
   @Override

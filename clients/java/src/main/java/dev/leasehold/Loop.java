@@ -48,6 +48,12 @@ final class Loop implements Executor {
   private final Thread thread = new Thread(this::run, "leasehold");
   private boolean isClosing;
   private boolean hasEnded;
+  private final Runnable afterFailure;
+
+  /** If the thread fails, it runs a last task. Nothing may wait for the thread then. */
+  Loop(Runnable afterFailure) {
+    this.afterFailure = afterFailure;
+  }
 
   void start() {
     thread.setDaemon(true);
@@ -94,6 +100,23 @@ final class Loop implements Executor {
   }
 
   private void run() {
+    try {
+      runTasks();
+    } catch (Throwable broken) {
+      // Without its clock, it cannot tell what is due.
+      Log.LOG.log(ERROR, "the client's thread failed, so the client is closed", broken);
+      synchronized (mutex) {
+        hasEnded = true;
+        timers.clear();
+      }
+      for (Runnable task = tasks.poll(); task != null; task = tasks.poll()) {
+        safely(task);
+      }
+      safely(afterFailure);
+    }
+  }
+
+  private void runTasks() {
     while (true) {
       Runnable task = next();
       // What has arrived counts before what is overdue: it may prolong a lease.
@@ -152,7 +175,7 @@ final class Loop implements Executor {
 
   /** A bug in one task must not end the thread, since all leases depend on it. */
   @SuppressWarnings("CatchAndPrintStackTrace")
-  private static void safely(Runnable task) {
+  static void safely(Runnable task) {
     try {
       task.run();
     } catch (Throwable bug) {
