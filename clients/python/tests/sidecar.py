@@ -81,13 +81,22 @@ def serving() -> Iterator[Sidecar]:
         server.shutdown()
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition, and fails if it does not come."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come"
+        time.sleep(0.01)
+
+
 async def cancelled_after_grant(client: Client, sidecar: Sidecar) -> None:
     """Cancels a task whose lock is granted, before the task knows it."""
+    sidecar.answers["acquire"] = (200, {**GRANT, "renewAfterMs": 0})
+    sidecar.answers["renew"] = (200, GRANT)
     task = asyncio.create_task(client.lock("report", ttl=9).acquire_async())
     await asyncio.sleep(0)
-    while "acquire" not in sidecar.calls:
-        time.sleep(0.01)
-    time.sleep(0.1)  # The loop is blocked, and the grant arrives.
+    # The loop is blocked meanwhile. The client renews no lease before it has the grant.
+    wait_until(lambda: "renew" in sidecar.calls)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
