@@ -128,7 +128,7 @@ func roundUp(left time.Duration) int64 {
 
 // granted makes a lease of a grant, unless it is over already.
 func (a *acquisition) granted(granted *api.Acquired, sent time.Duration, stop func()) (*Lease, error) {
-	if granted.LeaseID == "" || granted.FencingToken <= 0 || granted.ValidForMs <= 0 {
+	if granted.LeaseID == "" || granted.FencingToken <= 0 {
 		return nil, a.client.sidecar.stranger()
 	}
 	deadline := after(sent, granted.ValidForMs)

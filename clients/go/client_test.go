@@ -157,7 +157,7 @@ func TestEventsMayComeInPieces(t *testing.T) {
 		if read.path == "/v1/locks/hold" {
 			euro := `{"reason":"person_asked","actor":"ä","message":"€"}`
 			stream(w, ": a comment\ndata: without a name\n\nevent: waiting\ndata: {}\n\nevent: acqu", "ired\ndata: "+granted+"\n", "\n",
-				"event: of-the-future\ndata: {\"x\":1}\n\nevent: release-requested\ndata: "+euro[:45], euro[45:]+"\n\n",
+				"event: of-the-future\ndata: {\"leaseId\":\"l\"}\n\nevent: release-requested\ndata: "+euro[:45], euro[45:]+"\n\n",
 				"event: lost\r\ndata: {\"reason\":\"force_released\",\"detail\":\"why\"}\r\n\r\n")
 		}
 	})

@@ -77,7 +77,7 @@ const (
 
 // mayPass says whether another try may succeed soon.
 func (e *Error) mayPass() bool {
-	return e.Kind == ErrUnavailable && api.OutcomeOf(e.Code, http.StatusServiceUnavailable) == api.Passing
+	return e.Kind == ErrUnavailable && api.OutcomeOf(e.Code, http.StatusServiceUnavailable) != api.Lasting
 }
 
 func noAnswer(format string, values ...any) *Error {

@@ -107,7 +107,7 @@ func follow(events *events, lease *Lease, sent time.Duration) {
 			lease.lose(lost.Reason, lost.Detail)
 			return
 		}
-		// Other events are the same, with more fields.
+		// Other events are the same, with fewer fields.
 		var said api.ReleaseRequestedEvent
 		if json.Unmarshal(event.data, &said) != nil {
 			continue

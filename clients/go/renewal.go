@@ -159,7 +159,7 @@ func renew(lease *Lease, limit time.Duration) (*api.Lease, error) {
 	defer cancel()
 	var renewed api.Lease
 	err := lease.client.sidecar.call(ctx, http.MethodPost, lease.path()+"/renew", struct{}{}, &renewed)
-	if err == nil && renewed.ValidForMs <= 0 {
+	if err == nil && renewed.LeaseID == "" {
 		err = lease.client.sidecar.stranger()
 	}
 	return &renewed, err

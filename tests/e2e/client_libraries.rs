@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use app::Kind;
 
-use crate::harness::{Cluster, Sidecar, TakeOver, directory, now};
+use crate::harness::{Cluster, Sidecar, TakeOver, directory, eventually, now};
 use crate::support::{BINARY, Pair};
 
 /// Of the sidecars' sessions. Long enough for a restart on a busy machine.
@@ -23,8 +23,8 @@ const TTL_SECONDS: u64 = 8;
 /// Of the leases that are held by renewals.
 const SILENCE_SECONDS: u64 = 60;
 
-/// The stories as tests of a language, whose driver is a command.
-macro_rules! stories {
+/// The scenarios as tests of a language, whose driver is a command.
+macro_rules! scenarios {
     ($($language:ident: $command:expr;)*) => {
         $(mod $language {
             use super::*;
@@ -37,14 +37,14 @@ macro_rules! stories {
 
             #[tokio::test(flavor = "multi_thread")]
             #[ignore = "needs the clients' languages: make clients-e2e"]
-            async fn lease_goes_on_after_a_crash_of_the_sidecar() -> Result<()> {
-                super::lease_goes_on_after_a_crash_of_the_sidecar(stringify!($language), || $command).await
+            async fn lease_outlives_a_crash_of_the_sidecar() -> Result<()> {
+                super::lease_outlives_a_crash_of_the_sidecar(stringify!($language), || $command).await
             }
         })*
     };
 }
 
-stories! {
+scenarios! {
     go: drivers::go();
     java: drivers::java(&drivers::java_classes(), "blocks");
     python: drivers::python("threads");
@@ -65,7 +65,7 @@ fn token(lease: &Value) -> Result<u64> {
     lease["token"].as_u64().context("a token")
 }
 
-/// A pod stands still, its app and its sidecar together, until another pod has its lock. Then the app goes on alone.
+/// A pod is stopped, its app and its sidecar together, until another pod has its lock. Then the app continues alone.
 async fn paused_pod_is_fenced_off(name: &str, command: impl Fn() -> Command) -> Result<()> {
     let kind = kind(command, None);
     let about = format!("paused-{name}");
@@ -79,7 +79,7 @@ async fn paused_pod_is_fenced_off(name: &str, command: impl Fn() -> Command) -> 
 
     let after = token(&second.answer(waiting).await)?;
     ensure!(after > before, "{after} after {before}");
-    // It learns it from its own clock: its sidecar still stands still.
+    // It learns it from its own clock: its sidecar is still stopped.
     first.signal("CONT");
     first.has_lost("report").await;
     ensure!(first.loss("report").await == "validity_over");
@@ -97,8 +97,8 @@ async fn paused_pod_is_fenced_off(name: &str, command: impl Fn() -> Command) -> 
     Ok(())
 }
 
-/// The sidecar of a pod dies, and resumes its session; a lease that is held by renewals does not notice.
-async fn lease_goes_on_after_a_crash_of_the_sidecar(
+/// The sidecar of a pod is killed, and resumes its session; a lease that is held by renewals does not notice.
+async fn lease_outlives_a_crash_of_the_sidecar(
     name: &str,
     command: impl Fn() -> Command,
 ) -> Result<()> {
@@ -139,8 +139,11 @@ async fn lease_goes_on_after_a_crash_of_the_sidecar(
         .expect(200)?;
     ensure!(checked.json["exact"] == true, "{checked:?}");
     app.ask("report", "release").await;
-    let lock = namespace.lock("report").await?.context("a lock")?;
+    let released = eventually("a release", app::PATIENCE, async || {
+        let lock = namespace.lock("report").await.ok()??;
+        lock["status"]["holder"].is_null().then_some(lock)
+    });
+    let lock = released.await?;
     ensure!(lock["status"]["transitions"] == 1, "{lock}");
-    ensure!(lock["status"]["holder"].is_null(), "{lock}");
     Ok(())
 }

@@ -38,7 +38,7 @@ const WIDTH: usize = 100;
 /// What is generated.
 struct Types {
     records: Vec<Record>,
-    /// What the codes mean whose status does not say it.
+    /// What each code of a problem means.
     outcomes: BTreeMap<String, String>,
 }
 

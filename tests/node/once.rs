@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::parts::IMAGE;
 use crate::pods::{LIMIT, app, condition, restricted};
 
-/// Says when it begins and ends. It ends by itself only in a pod that starts after [`END`] was created.
+/// Says when it begins and ends. It ends only in a pod that starts after [`END`] was created.
 const SCRIPT: &str = r#"echo begun; [ "$END" ] || sleep infinity; echo succeeded"#;
 /// The `ConfigMap` that lets the script end.
 const END: &str = "end";

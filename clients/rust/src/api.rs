@@ -23,7 +23,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the outcome of a problem"s code. The status decides for a code that this version does
+    /// Returns the outcome of a problem's code. The status decides for a code that this version does
     /// not know.
     pub(crate) fn of(code: &str, status: u16) -> Self {
         let known = OUTCOMES.iter().find(|(name, _)| *name == code);

@@ -153,7 +153,7 @@ impl Error {
 
     /// Whether another attempt may succeed soon.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, Self::Unavailable { code, .. } if Outcome::of(code, 503) == Outcome::Passing)
+        matches!(self, Self::Unavailable { code, .. } if Outcome::of(code, 503) != Outcome::Lasting)
     }
 
     pub(crate) fn is_no_answer(&self) -> bool {

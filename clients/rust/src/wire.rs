@@ -35,13 +35,13 @@ pub(crate) trait Granted: DeserializeOwned {
 
 impl Granted for Acquired {
     fn is_whole(&self) -> bool {
-        !self.lease_id.is_empty() && self.fencing_token > 0 && self.valid_for_ms > 0
+        !self.lease_id.is_empty() && self.fencing_token > 0
     }
 }
 
 impl Granted for Lease {
     fn is_whole(&self) -> bool {
-        self.valid_for_ms > 0
+        !self.lease_id.is_empty()
     }
 }
 

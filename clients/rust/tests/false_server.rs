@@ -23,7 +23,7 @@ struct Read {
 }
 
 /// A client, and the server that it talks to.
-struct False {
+struct Tested {
     client: Client,
     reads: Arc<Mutex<Vec<Read>>>,
 }
@@ -31,7 +31,7 @@ struct False {
 /// Starts a server. `None` never answers.
 async fn serve(
     answer: impl Fn(&Read) -> Option<Response> + Clone + Send + Sync + 'static,
-) -> False {
+) -> Tested {
     let reads = Arc::new(Mutex::new(Vec::new()));
     let seen = reads.clone();
     let handler = move |request: Request| {
@@ -56,10 +56,10 @@ async fn serve(
     let app = Router::new().fallback(handler);
     tokio::spawn(async move { axum::serve(listener, app).await });
     let client = Client::new(&address).unwrap();
-    False { client, reads }
+    Tested { client, reads }
 }
 
-impl False {
+impl Tested {
     /// Waits until a request fits.
     async fn eventually(&self, what: &str, fits: impl Fn(&Read) -> bool) -> Read {
         for _ in 0..1000 {
@@ -121,7 +121,7 @@ fn is_release(read: &Read) -> bool {
 }
 
 #[tokio::test]
-async fn server_that_is_no_sidecar_is_refused() {
+async fn another_server_is_refused() {
     for said in ["<html>hello</html>", "{}", r#"{"leaseId":"l"}"#, ""] {
         let server = serve(move |_| Some(said.into_response())).await;
         for lock in [
@@ -160,10 +160,13 @@ async fn events_may_come_in_pieces() {
         "event: lost\ndata: {\"leaseId\":\"l\",\"reason\":\"deleted\",\"detail\":\"gone: €\"}\n\n";
     let server = serve(move |_| {
         let (first, second) = acquired.split_at(25);
+        // It says nothing of the validity, so it changes nothing.
+        let future = "event: of-the-future\ndata: {\"leaseId\":\"l\"}\n\n";
         Some(stream(&[
             ": comment\n\n",
             first,
             second,
+            future,
             &lost[..20],
             &lost[20..],
         ]))
@@ -175,7 +178,7 @@ async fn events_may_come_in_pieces() {
 }
 
 #[tokio::test]
-async fn grant_without_an_answer_is_given_back() {
+async fn unanswered_grant_is_released() {
     let server = serve(|read| match read.body["waitSeconds"].as_u64() {
         Some(0) => Some(granted().to_string().into_response()),
         Some(_) => None,

@@ -1,6 +1,6 @@
 /** Calls of the worker that have one answer. */
 
-import { failureOf, noAnswer } from "./errors.js";
+import { failureOf, noAnswer, passes } from "./errors.js";
 import { type Answer, type Call, Exchange, type Handler } from "./exchange.js";
 import type { Address, Failure } from "./messages.js";
 import type { Context } from "./worker.js";
@@ -53,7 +53,7 @@ export class Calls {
     };
     const repeatOrDone = (outcome: Outcome): void => {
       const next = clock.now() + PAUSE_MS;
-      if (outcome.failure?.kind === "unavailable" && next < until) {
+      if (outcome.failure !== undefined && passes(outcome.failure) && next < until) {
         timers.at(next, attempt);
       } else {
         done(outcome);

@@ -91,7 +91,7 @@ export function failureOf(status: number, document: Document): Failure {
 
 /** Whether the same call may succeed soon. */
 export function passes({ kind, code }: Failure): boolean {
-  return kind === "unavailable" && outcomeOf(code, 503) === "passing";
+  return kind === "unavailable" && outcomeOf(code, 503) !== "lasting";
 }
 
 /** Returns the failure of a call that has no answer. */

@@ -5,7 +5,7 @@ import type { AcquireRequest, CandidacyRequest, CompleteRequest, HoldRequest } f
 /** A JSON object. */
 export type Document = Record<string, unknown>;
 
-/** The fields of an answer, whose values nobody has checked. */
+/** The fields of an answer, with values that are not checked yet. */
 export type Unchecked<T> = { readonly [Field in keyof T]?: unknown };
 
 /** What a call sends. */

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Kind, Types, comment};
+use super::{Field, Kind, Types, comment};
 
 const HEAD: &str = r#""""What travels between an app and its sidecar.
 
@@ -11,10 +11,7 @@ Generated from docs/openapi.json by `make generate`: do not edit it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict
-
-if TYPE_CHECKING:
-    from typing_extensions import NotRequired
+from typing import Literal, TypedDict
 
 #: What an answer means for the app. `held`: another caller has the lock. `lost`: the lease is over.
 #: `passing`: the same request may succeed soon. `lasting`: locks are unavailable, and not only for
@@ -42,24 +39,41 @@ pub(super) fn print(types: &Types) -> String {
     }
     file += OUTCOME;
     for record in &types.records {
-        write!(file, "\n\nclass {}(TypedDict):\n", record.name).unwrap();
-        writeln!(file, "    \"\"\"{}\"\"\"\n", record.description).unwrap();
-        for field in &record.fields {
-            let kind = match &field.kind {
-                Kind::Text => "str",
-                Kind::Integer => "int",
-                Kind::Flag => "bool",
-                Kind::Texts => "list[str]",
-                Kind::Map => "dict[str, str]",
-                Kind::Record(name) => name,
-            };
-            file += &comment("    #:", &field.description);
-            if field.is_optional {
-                writeln!(file, "    {}: NotRequired[{kind}]", field.name).unwrap();
-            } else {
-                writeln!(file, "    {}: {kind}", field.name).unwrap();
-            }
+        let (optional, required): (Vec<_>, Vec<_>) =
+            record.fields.iter().partition(|field| field.is_optional);
+        let mut bases = "TypedDict".to_owned();
+        if !required.is_empty() && !optional.is_empty() {
+            bases = format!("_{}Fields", record.name);
+            write!(file, "\n\nclass {bases}(TypedDict):\n").unwrap();
+            print_fields(&mut file, &required);
         }
+        if !optional.is_empty() {
+            bases += ", total=False";
+        }
+        write!(file, "\n\nclass {}({bases}):\n", record.name).unwrap();
+        writeln!(file, "    \"\"\"{}\"\"\"\n", record.description).unwrap();
+        let own = if optional.is_empty() {
+            required
+        } else {
+            optional
+        };
+        print_fields(&mut file, &own);
     }
     file
+}
+
+/// Prints fields that are all required, or all optional: Python 3.10 has no `NotRequired`.
+fn print_fields(file: &mut String, fields: &[&Field]) {
+    for field in fields {
+        let kind = match &field.kind {
+            Kind::Text => "str",
+            Kind::Integer => "int",
+            Kind::Flag => "bool",
+            Kind::Texts => "list[str]",
+            Kind::Map => "dict[str, str]",
+            Kind::Record(name) => name,
+        };
+        *file += &comment("    #:", &field.description);
+        writeln!(file, "    {}: {kind}", field.name).unwrap();
+    }
 }

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::{Kind, Types, comment, pascal_case, snake_case};
 
-const HEAD: &str = r"//! What travels between an app and its sidecar. A field that an answer lacks has its default.
+const HEAD: &str = r#"//! What travels between an app and its sidecar. A field that an answer lacks has its default.
 //!
 //! Generated from docs/openapi.json by `make generate`: do not edit it.
-#![expect(clippy::struct_field_names, reason = 'the names are those of the API')]
+#![expect(clippy::struct_field_names, reason = "the names are those of the API")]
 
 use std::collections::BTreeMap;
 
@@ -43,10 +43,10 @@ impl Outcome {
     }
 }
 
-";
+"#;
 
 pub(super) fn print(types: &Types) -> String {
-    let mut file = HEAD.replace('\'', "\"");
+    let mut file = HEAD.to_owned();
     let count = types.outcomes.len();
     writeln!(file, "const OUTCOMES: [(&str, Outcome); {count}] = [").unwrap();
     for (code, outcome) in &types.outcomes {

@@ -1,4 +1,4 @@
-//! TypeScript: interfaces. What is read has only optional fields, since nobody has checked it.
+//! TypeScript: interfaces. What is read has only optional fields, since it is not checked.
 
 use std::fmt::Write;
 

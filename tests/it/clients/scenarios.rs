@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::app::{App, Kind};
-use super::way::{Fate, Way};
+use super::way::{Handling, Way};
 use crate::dev::{Dev, eventually};
 
 pub(super) use renewals::*;
@@ -113,11 +113,11 @@ pub(super) async fn wait_that_ends_unanswered_holds_nothing<C: Fn() -> Command>(
     // Longer than the suite waits: the app must release it.
     kind.ttl = kind.ttl.map(|_| 600);
     let way = Way::to(dev.url()).await;
-    way.rule(|_| Fate::Unanswered);
+    way.rule(|_| Handling::Unanswered);
     let mut app = kind.start(way.url()).await;
     let refused = app.refused_lock("report", 1).await;
     assert_eq!(refused["error"], "unavailable", "{refused}");
-    way.rule(|_| Fate::Passes);
+    way.rule(|_| Handling::Passes);
     dev.acquire_in_time("report").await;
 }
 
@@ -269,7 +269,7 @@ pub(super) async fn late_answer_promises_no_more<C: Fn() -> Command>(mut kind: K
     let dev = Dev::start(data.path(), &["--session-ttl", "30"]).await;
     kind.ttl = kind.ttl.map(|_| 30);
     let way = Way::to(dev.url()).await;
-    way.rule(|_| Fate::Late(Duration::from_secs(5)));
+    way.rule(|_| Handling::Late(Duration::from_secs(5)));
     let mut app = kind.start(way.url()).await;
     app.lock("report").await;
     let promised = app.holds("report").await;
@@ -291,9 +291,9 @@ pub(super) async fn answer_that_got_lost_takes_no_second_lock<C: Fn() -> Command
     way.rule(move |_| {
         requests += 1;
         if requests == 1 {
-            Fate::Unanswered
+            Handling::Unanswered
         } else {
-            Fate::Passes
+            Handling::Passes
         }
     });
     let mut app = kind.start(way.url()).await;

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 /// What happens to a request.
 #[derive(Clone, Copy)]
-pub(super) enum Fate {
+pub(super) enum Handling {
     Passes,
     /// Its answer arrives late, as on a busy machine.
     Late(Duration),
@@ -39,7 +39,7 @@ pub(super) struct Way {
 }
 
 /// Decides on a request by its method and its path.
-type Rule = Box<dyn FnMut(&str) -> Fate + Send>;
+type Rule = Box<dyn FnMut(&str) -> Handling + Send>;
 
 struct Traffic {
     sidecar: String,
@@ -55,7 +55,7 @@ impl Way {
         let traffic = Arc::new(Traffic {
             sidecar: url.to_owned(),
             http: Client::builder().no_proxy().build().unwrap(),
-            rule: Mutex::new(Box::new(|_| Fate::Passes)),
+            rule: Mutex::new(Box::new(|_| Handling::Passes)),
             seen: Mutex::default(),
             promised: Mutex::default(),
         });
@@ -71,7 +71,7 @@ impl Way {
     }
 
     /// Sets what happens from now on.
-    pub(super) fn rule(&self, rule: impl FnMut(&str) -> Fate + Send + 'static) {
+    pub(super) fn rule(&self, rule: impl FnMut(&str) -> Handling + Send + 'static) {
         *self.traffic.rule.lock().unwrap() = Box::new(rule);
     }
 
@@ -81,7 +81,7 @@ impl Way {
         seen.iter().filter(|line| line.contains(words)).count()
     }
 
-    /// Returns until when the lease is valid at the latest by the late answers: the app has sent a
+    /// Returns until when the lease is valid at the latest by the answers so far: the app has sent a
     /// request no later than it came here.
     pub(super) fn promised(&self) -> Option<Moment> {
         *self.traffic.promised.lock().unwrap()
@@ -111,27 +111,20 @@ impl Traffic {
     async fn take(&self, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
         let came = SystemClock.now();
         let line = format!("{} {}", request.method(), request.uri());
-        let fate = (self.rule.lock().unwrap())(&line);
+        let handling = (self.rule.lock().unwrap())(&line);
         self.seen.lock().unwrap().push(line);
-        match fate {
-            Fate::Passes => self.pass_on(request).await,
-            Fate::Late(delay) => {
-                let mut answer = self.pass_on(request).await?;
-                // A stream does not end.
-                if answer.headers().contains_key(CONTENT_LENGTH) {
-                    let (head, body) = answer.into_parts();
-                    let body = body.collect().await?.to_bytes();
-                    self.record(came, &body);
-                    answer = Response::from_parts(head, body.into());
-                }
+        match handling {
+            Handling::Passes => self.pass_on(request, came).await,
+            Handling::Late(delay) => {
+                let answer = self.pass_on(request, came).await?;
                 tokio::time::sleep(delay).await;
                 Ok(answer)
             }
-            Fate::Unanswered => {
-                self.pass_on(request).await?;
+            Handling::Unanswered => {
+                self.pass_on(request, came).await?;
                 anyhow::bail!("the answer gets lost")
             }
-            Fate::Unavailable => {
+            Handling::Unavailable => {
                 let problem = json!({"code": "resuming", "status": 503, "detail": "just started"});
                 let answer = Response::builder()
                     .status(StatusCode::SERVICE_UNAVAILABLE)
@@ -141,12 +134,24 @@ impl Traffic {
         }
     }
 
-    async fn pass_on(&self, request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+    async fn pass_on(
+        &self,
+        request: Request<Incoming>,
+        came: Moment,
+    ) -> anyhow::Result<Response<Body>> {
         let (mut head, body) = request.into_parts();
         head.uri = format!("{}{}", self.sidecar, head.uri).parse()?;
         let body = body.collect().await?.to_bytes();
         let request = Request::from_parts(head, body).try_into()?;
-        Ok(self.http.execute(request).await?.into())
+        let answer: Response<Body> = self.http.execute(request).await?.into();
+        // A stream does not end.
+        if !answer.headers().contains_key(CONTENT_LENGTH) {
+            return Ok(answer);
+        }
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await?.to_bytes();
+        self.record(came, &body);
+        Ok(Response::from_parts(head, body.into()))
     }
 
     fn record(&self, came: Moment, body: &Bytes) {

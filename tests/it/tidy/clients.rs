@@ -1,5 +1,5 @@
 //! The clocks of the clients: a step of the wall clock must neither prolong nor end a lease, so no client
-//! reads it. Only a client's clock module reads the other clocks.
+//! reads it. Only a client's clock module reads the clock of its deadlines.
 //!
 //! It searches the text, comments included: no test can step the wall clock of one process in each language.
 
@@ -26,7 +26,7 @@ const LANGUAGES: &[Language] = &[
         wall: &["CLOCK_REALTIME", "Gettimeofday", ".Unix"],
     },
     Language {
-        directory: "java/src",
+        directory: "java/src/main",
         extension: "java",
         clock: &["Clock.java"],
         steady: &["System.nanoTime()", "/proc/uptime"],
@@ -90,6 +90,12 @@ impl Language {
     }
 }
 
+/// The generated types name every field.
+fn is_generated(path: &Path) -> bool {
+    let name = path.file_stem().unwrap().to_str().unwrap();
+    name.trim_start_matches('_').eq_ignore_ascii_case("api")
+}
+
 fn first<'a>(words: &[&'a str], text: &str) -> Option<&'a str> {
     words.iter().copied().find(|word| text.contains(word))
 }
@@ -109,7 +115,10 @@ fn no_client_reads_the_wall_clock() {
                 "{} reads a clock, or is a clock that reads none: {steady:?}",
                 path.display()
             );
-            let wall = first(language.wall, &text).or(first(&OF_THE_SIDECAR, &text));
+            let mut wall = first(language.wall, &text);
+            if !is_generated(path) {
+                wall = wall.or(first(&OF_THE_SIDECAR, &text));
+            }
             assert!(wall.is_none(), "{} has {wall:?}", path.display());
         }
     }

@@ -5,10 +5,7 @@ Generated from docs/openapi.json by `make generate`: do not edit it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict
-
-if TYPE_CHECKING:
-    from typing_extensions import NotRequired
+from typing import Literal, TypedDict
 
 #: What an answer means for the app. `held`: another caller has the lock. `lost`: the lease is over.
 #: `passing`: the same request may succeed soon. `lasting`: locks are unavailable, and not only for
@@ -61,46 +58,49 @@ def outcome_of(code: str, status: int) -> Outcome:
     return _OUTCOMES.get(code, "passing" if passes else "refused")
 
 
-class AcquireRequest(TypedDict):
-    """A request for a lock."""
-
-    #: For how many seconds the pod keeps the lock after this lease: acquiring it again in that time
-    #: is local, without a write. Another pod that requests it gets it immediately. 0: not kept.
-    keepSeconds: NotRequired[int]
-    #: Informational key-value pairs: at most 16 entries of printable text, with keys of at most 63
-    #: and values of at most 256 bytes.
-    metadata: NotRequired[dict[str, str]]
-    #: The caller's name, informational: printable text of at most 256 bytes; default: the pod's
-    #: name.
-    ownerId: NotRequired[str]
-    #: An idempotency key, 1 to 128 printable ASCII characters; it counts together with `resource`
-    #: and `ownerId`. A repeated request returns the same lease, or 410 `lease_lost` if that has
-    #: ended (for 10 minutes after its end): a late repetition acquires nothing.
-    requestId: NotRequired[str]
+class _AcquireRequestFields(TypedDict):
     #: What to lock: printable text of at most 512 bytes.
     resource: str
     #: After how many seconds without a renewal the agent releases the lock.
     ttlSeconds: int
+
+
+class AcquireRequest(_AcquireRequestFields, total=False):
+    """A request for a lock."""
+
+    #: For how many seconds the pod keeps the lock after this lease: acquiring it again in that time
+    #: is local, without a write. Another pod that requests it gets it immediately. 0: not kept.
+    keepSeconds: int
+    #: Informational key-value pairs: at most 16 entries of printable text, with keys of at most 63
+    #: and values of at most 256 bytes.
+    metadata: dict[str, str]
+    #: The caller's name, informational: printable text of at most 256 bytes; default: the pod's
+    #: name.
+    ownerId: str
+    #: An idempotency key, 1 to 128 printable ASCII characters; it counts together with `resource`
+    #: and `ownerId`. A repeated request returns the same lease, or 410 `lease_lost` if that has
+    #: ended (for 10 minutes after its end): a late repetition acquires nothing.
+    requestId: str
     #: How long to wait in the queue while the lock is held; 0: one attempt. Set the client's own
     #: timeout a few seconds higher. A caller that disconnects is removed from the queue; with a
     #: requestId its queue entry is kept for 10 seconds.
-    waitSeconds: NotRequired[int]
+    waitSeconds: int
 
 
-class CandidacyRequest(TypedDict):
+class CandidacyRequest(TypedDict, total=False):
     """The lead of an election for as long as a connection."""
 
     #: How many seconds after its start the term ends in any case.
-    maxHoldSeconds: NotRequired[int]
+    maxHoldSeconds: int
     #: As in acquire.
-    metadata: NotRequired[dict[str, str]]
+    metadata: dict[str, str]
     #: The candidate's name, informational: printable text of at most 256 bytes; default: the pod's
     #: name.
-    ownerId: NotRequired[str]
+    ownerId: str
     #: Whether this candidate is queued before all candidates that are not preferred: it gets the
     #: lead at the next term. A current leader is not interrupted. Of several candidates in one pod,
     #: the first one decides. A full queue stays full.
-    preferred: NotRequired[bool]
+    preferred: bool
 
 
 class CompleteRequest(TypedDict):
@@ -110,28 +110,29 @@ class CompleteRequest(TypedDict):
     key: str
 
 
-class HoldRequest(TypedDict):
+class _HoldRequestFields(TypedDict):
+    #: What to lock: printable text of at most 512 bytes.
+    resource: str
+
+
+class HoldRequest(_HoldRequestFields, total=False):
     """A lock for as long as a connection."""
 
     #: As in acquire.
-    keepSeconds: NotRequired[int]
+    keepSeconds: int
     #: How many seconds after the grant the lease ends in any case.
-    maxHoldSeconds: NotRequired[int]
+    maxHoldSeconds: int
     #: As in acquire.
-    metadata: NotRequired[dict[str, str]]
+    metadata: dict[str, str]
     #: The caller's name, informational: printable text of at most 256 bytes; default: the pod's
     #: name.
-    ownerId: NotRequired[str]
-    #: What to lock: printable text of at most 512 bytes.
-    resource: str
+    ownerId: str
     #: How long to wait in the queue while the lock is held; 0: one attempt; default: without a
     #: limit.
-    waitSeconds: NotRequired[int]
+    waitSeconds: int
 
 
-class Acquired(TypedDict):
-    """An acquired lock."""
-
+class _AcquiredFields(TypedDict):
     #: `validForMs` as a wall-clock time, informational.
     expiresAt: str
     #: Larger than every earlier token of this resource. Send it with every write to the guarded
@@ -141,8 +142,6 @@ class Acquired(TypedDict):
     leaseId: str
     #: The owner's name.
     ownerId: str
-    #: A person requested the release of this lease; the app decides. Absent without a request.
-    releaseRequested: NotRequired[ReleaseRequested]
     #: After how many milliseconds to renew, counted from when the app sent this request.
     renewAfterMs: int
     #: The locked resource.
@@ -155,6 +154,13 @@ class Acquired(TypedDict):
     completed: list[str]
     #: Whether this repeats the response to an earlier request with the same `requestId`.
     replayed: bool
+
+
+class Acquired(_AcquiredFields, total=False):
+    """An acquired lock."""
+
+    #: A person requested the release of this lease; the app decides. Absent without a request.
+    releaseRequested: ReleaseRequested
 
 
 class HeartbeatEvent(TypedDict):
@@ -171,11 +177,7 @@ class HeartbeatEvent(TypedDict):
     validForMs: int
 
 
-class Holder(TypedDict):
-    """The holder of a lock."""
-
-    #: The first token of its grant.
-    fencingToken: NotRequired[int]
+class _HolderFields(TypedDict):
     #: When the lock was granted, by the clock of the holder's pod.
     heldSince: str
     #: The metadata that the app gave.
@@ -186,9 +188,14 @@ class Holder(TypedDict):
     pod: str
 
 
-class Lease(TypedDict):
-    """A lease."""
+class Holder(_HolderFields, total=False):
+    """The holder of a lock."""
 
+    #: The first token of its grant.
+    fencingToken: int
+
+
+class _LeaseFields(TypedDict):
     #: `validForMs` as a wall-clock time, informational.
     expiresAt: str
     #: Larger than every earlier token of this resource. Send it with every write to the guarded
@@ -198,14 +205,19 @@ class Lease(TypedDict):
     leaseId: str
     #: The owner's name.
     ownerId: str
-    #: A person requested the release of this lease; the app decides. Absent without a request.
-    releaseRequested: NotRequired[ReleaseRequested]
     #: After how many milliseconds to renew, counted from when the app sent this request.
     renewAfterMs: int
     #: The locked resource.
     resource: str
     #: For how many milliseconds the app may act, counted from when it sent this request.
     validForMs: int
+
+
+class Lease(_LeaseFields, total=False):
+    """A lease."""
+
+    #: A person requested the release of this lease; the app decides. Absent without a request.
+    releaseRequested: ReleaseRequested
 
 
 class LostEvent(TypedDict):
@@ -230,9 +242,7 @@ class ReleaseRequested(TypedDict):
     reason: str
 
 
-class ReleaseRequestedEvent(TypedDict):
-    """The app should finish and release the lock."""
-
+class _ReleaseRequestedEventFields(TypedDict):
     #: The same as a wall-clock time, informational.
     expiresAt: str
     #: Its fencing token.
@@ -242,11 +252,16 @@ class ReleaseRequestedEvent(TypedDict):
     #: For how many milliseconds the app may act, counted from when it sent the request that opened
     #: this stream. It grows from event to event, so an event that is read late is still correct.
     validForMs: int
-    #: The person, for `person_asked`.
-    actor: NotRequired[str]
-    #: The reason that the person gave.
-    message: NotRequired[str]
     #: `agent_stopping`: the agent is stopping, and `validForMs` does not grow any more. `max_hold`:
     #: `maxHoldSeconds` have nearly passed. `person_asked`: a person requested it, and the app
     #: decides. New reasons may be added.
     reason: str
+
+
+class ReleaseRequestedEvent(_ReleaseRequestedEventFields, total=False):
+    """The app should finish and release the lock."""
+
+    #: The person, for `person_asked`.
+    actor: str
+    #: The reason that the person gave.
+    message: str

@@ -6,9 +6,9 @@ use std::time::Duration;
 use leasehold::clock::{Clock as _, SystemClock};
 use tempfile::TempDir;
 
-use super::{App, Dev, Fate, Kind, Way, eventually, sidecar};
+use super::{App, Dev, Handling, Kind, Way, eventually, sidecar};
 
-/// The TTL of the lease and of the session where an answer comes late. A renewal has a fifth of it.
+/// The TTL of the lease and of the session where an answer comes late: several attempts fit into it.
 const TTL: u64 = 10;
 
 fn is_renewal(request: &str) -> bool {
@@ -29,10 +29,8 @@ async fn lease_continues(app: &mut App, way: &Way, renewals: usize) {
     eventually(async || {
         let before = SystemClock.now();
         let remaining = app.holds("report").await;
-        if let Some(promised) = way.promised() {
-            let most = promised.since(before);
-            assert!(remaining <= most, "too much: {remaining:?} of {most:?}");
-        }
+        let most = way.promised().expect("an answer").since(before);
+        assert!(remaining <= most, "too much: {remaining:?} of {most:?}");
         let is_over = SystemClock.now().since(start) > first;
         (is_over && way.count("/renew") >= renewals).then_some(())
     })
@@ -45,9 +43,9 @@ pub(in super::super) async fn late_renewals_promise_no_more<C: Fn() -> Command>(
     let way = Way::to(dev.url()).await;
     way.rule(|request| {
         if is_renewal(request) {
-            Fate::Late(Duration::from_secs(1))
+            Handling::Late(Duration::from_secs(1))
         } else {
-            Fate::Passes
+            Handling::Passes
         }
     });
     let mut app = kind.start(way.url()).await;
@@ -66,9 +64,9 @@ pub(in super::super) async fn renewal_answered_with_503_is_repeated<C: Fn() -> C
         renewals += u32::from(is_renewal(request));
         // The third attempt succeeds.
         if is_renewal(request) && renewals % 3 != 0 {
-            Fate::Unavailable
+            Handling::Unavailable
         } else {
-            Fate::Passes
+            Handling::Passes
         }
     });
     let mut app = kind.start(way.url()).await;
@@ -85,9 +83,9 @@ pub(in super::super) async fn lease_ends_at_the_deadline_under_503<C: Fn() -> Co
     app.lock("report").await;
     way.rule(|request| {
         if is_renewal(request) {
-            Fate::Unavailable
+            Handling::Unavailable
         } else {
-            Fate::Passes
+            Handling::Passes
         }
     });
     let before = way.count("/renew");

@@ -6,9 +6,11 @@ import dev.leasehold.Lease;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.LockHeldException;
 import dev.leasehold.LockOptions;
+import java.lang.reflect.Method;
 import org.aopalliance.intercept.MethodInterceptor;
 import org.aopalliance.intercept.MethodInvocation;
 import org.springframework.aop.framework.autoproxy.AbstractBeanFactoryAwareAdvisingPostProcessor;
+import org.springframework.aop.support.AopUtils;
 import org.springframework.aop.support.DefaultPointcutAdvisor;
 import org.springframework.aop.support.annotation.AnnotationMatchingPointcut;
 import org.springframework.beans.factory.ObjectProvider;
@@ -39,10 +41,12 @@ class LockedMethods extends AbstractBeanFactoryAwareAdvisingPostProcessor {
   }
 
   private static Object run(LeaseholdClient client, MethodInvocation call) throws Throwable {
-    if (call.getMethod().getReturnType() != void.class) {
-      throw new IllegalStateException("must return void for @Locked: " + call.getMethod());
+    // The bean may be a proxy already, whose method is that of an interface.
+    Method method = AopUtils.getMostSpecificMethod(call.getMethod(), call.getThis().getClass());
+    if (method.getReturnType() != void.class) {
+      throw new IllegalStateException("must return void for @Locked: " + method);
     }
-    String name = call.getMethod().getAnnotation(Locked.class).value();
+    String name = method.getAnnotation(Locked.class).value();
     Lease lease;
     try {
       lease = client.lock(name, LockOptions.defaults().tryOnce());
