@@ -6,10 +6,12 @@ import asyncio
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from queue import Queue
+from typing import Any, NoReturn
 
 import pytest
 
@@ -38,6 +40,8 @@ class Sidecar:
             "acquire": (200, GRANT),
             "DELETE": (204, {}),
         }
+        #: The events of a call that is answered with a stream.
+        self.events: dict[str, Queue[tuple[str, Document]]] = defaultdict(Queue)
         #: Called before an answer.
         self.before: Callable[[str], None] = lambda name: None
 
@@ -60,6 +64,8 @@ def serving() -> Iterator[Sidecar]:
             name = "DELETE" if self.command == "DELETE" else self.path.rpartition("/")[2]
             sidecar.calls.append(name)
             sidecar.before(name)
+            if name in sidecar.events:
+                self.stream(sidecar.events[name])
             status, document = sidecar.answers[name]
             body = b"" if status == 204 else json.dumps(document).encode()
             self.send_response(status)
@@ -67,6 +73,14 @@ def serving() -> Iterator[Sidecar]:
                 self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def stream(self, events: Queue[tuple[str, Document]]) -> NoReturn:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            while True:
+                event, data = events.get()
+                self.wfile.write(f"event: {event}\ndata: {json.dumps(data)}\n\n".encode())
 
         do_POST = do_DELETE = answer  # noqa: N815
 

@@ -11,7 +11,7 @@ from queue import Queue
 
 import pytest
 
-from leasehold import Client, Hooks, Lease, LockHeld, LockLost
+from leasehold import Client, Election, Hooks, Lease, LockHeld, LockLost
 from sidecar import GRANT, Sidecar, cancelled_after_grant, wait_until
 
 request = ContextVar("request", default="none")
@@ -150,6 +150,73 @@ def test_lead_is_reported(sidecar: Sidecar) -> None:
     election = Client(sidecar.url, hooks=hooks).elect("a")
     assert hooks.next()[:3] == ("not acquired", "a", "Refused")
     election.stop()
+
+
+def test_stop_in_acquired_hook_releases_lead(sidecar: Sidecar) -> None:
+    class Stopping(Recorder):
+        def acquired(self, lease: Lease, waited: float) -> None:
+            super().acquired(lease, waited)
+            elections.get().stop()
+
+    elections: Queue[Election] = Queue()
+    hooks = Stopping()
+    sidecar.events["candidacy"].put(("acquired", GRANT))
+    served: list[Lease] = []
+    election = Client(sidecar.url, hooks=hooks).elect("a", served.append)
+    elections.put(election)
+    assert hooks.next()[0] == "acquired"
+    assert hooks.next()[0] == "released"
+    election.stop()
+    assert "DELETE" in sidecar.calls
+    assert hooks.calls.empty()
+    assert served == []
+
+
+def test_stop_ends_wait_for_lead(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    sidecar.events["candidacy"].put(("waiting", {}))
+    with Client(sidecar.url, hooks=hooks).elect("a"):
+        wait_until(lambda: "candidacy" in sidecar.calls)
+    assert hooks.next()[:3] == ("not acquired", "a", "CancelledError")
+    assert hooks.calls.empty()
+
+
+def test_interrupted_acquired_hook_leaves_nothing_held(sidecar: Sidecar) -> None:
+    class Interrupted(Recorder):
+        def acquired(self, lease: Lease, waited: float) -> None:
+            super().acquired(lease, waited)
+            raise KeyboardInterrupt
+
+    hooks = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        Client(sidecar.url, hooks=hooks).lock("report", ttl=9).acquire()
+    assert hooks.next()[0] == "acquired"
+    assert hooks.next()[:3] == ("lost", 5, "abandoned")
+    wait_until(lambda: "DELETE" in sidecar.calls)
+    assert hooks.calls.empty()
+
+
+def test_release_in_on_lost_is_refused_before_hooks(sidecar: Sidecar) -> None:
+    hooks = Recorder()
+    errors: Queue[Exception] = Queue()
+    client = Client(sidecar.url, hooks=hooks)
+    held = client.lock("other", ttl=9).acquire()
+    assert hooks.next()[0] == "acquired"
+
+    def release(_: Lease) -> None:
+        try:
+            held.release()
+        except RuntimeError as error:
+            errors.put(error)
+
+    lose(sidecar)
+    client.lock("report", ttl=9).acquire().on_lost(release)
+    assert "on_lost" in str(errors.get(timeout=5))
+    assert hooks.next()[0] == "acquired"
+    assert hooks.next()[0] == "lost"
+    held.release()
+    assert hooks.next() == ("released", 5, "none", "MainThread")
+    assert hooks.calls.empty()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

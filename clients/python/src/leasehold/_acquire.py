@@ -115,13 +115,16 @@ class Acquisition(ABC):
     def awaited(self) -> Iterator[Future[Lease]]:
         """Gives the future to wait for in the block. If the block raises, nothing stays held."""
         observer = self._engine.observer
+        lease: Lease | None = None
         try:
             yield self.future
-            observer.acquired(self.future.result(), _clock.now() - self._began)
+            lease = self.future.result()
+            observer.acquired(lease, _clock.now() - self._began)
         except BaseException as error:
-            # Also a KeyboardInterrupt.
+            # Also a KeyboardInterrupt, which may come in the hook.
             self.leave()
-            observer.not_acquired(self._wanted.resource, error, _clock.now() - self._began)
+            if lease is None:
+                observer.not_acquired(self._wanted.resource, error, _clock.now() - self._began)
             raise
 
     def leave(self) -> None:

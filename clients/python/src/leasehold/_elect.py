@@ -63,7 +63,8 @@ class Election:
         self._stopped.set()
         with self._mutex:
             if self._acquisition is not None:
-                self._acquisition.leave()
+                # Without a grant, this ends the wait. With one, `_acquire` releases it.
+                self._acquisition.future.cancel()
             if self._lease is not None:
                 self._lease.ask_for_release({"reason": "stopped"})
             self._over.set()
@@ -108,8 +109,14 @@ class Election:
         with acquisition.awaited() as future:
             lease = future.result()
         with self._mutex:
-            self._acquisition, self._lease = None, lease
-        return lease
+            self._acquisition = None
+            if not self._stopped.is_set():
+                self._lease = lease
+                return lease
+        # `stop` was called after the grant, for example while a hook ran.
+        with suppress(LockLost):
+            lease.release()
+        raise CancelledError
 
     def _serve(self, lease: Lease) -> None:
         try:

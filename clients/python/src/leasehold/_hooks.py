@@ -39,7 +39,8 @@ class Hooks:
         or the end of its wait, such as asyncio.CancelledError."""
 
     def lost(self, lease: Lease, reason: str) -> None:
-        """A lock was lost: `validity_over`, or a reason of the HTTP API."""
+        """A lock was lost: `validity_over`, a reason of the HTTP API, or `abandoned` if the hook
+        `acquired` was interrupted, for example by a KeyboardInterrupt."""
 
     def released(self, lease: Lease) -> None:
         """A lock was released by the app."""
@@ -56,9 +57,11 @@ class Observer:
     def acquired(self, lease: Lease, waited: float) -> None:
         """The caller gets a lease."""
         if self._hooks is not None:
-            _safely(self._hooks.acquired, lease, waited)
-            # Afterwards: a lease may be lost already.
-            lease.on_lost(self._lost)
+            try:
+                _safely(self._hooks.acquired, lease, waited)
+            finally:
+                # Afterwards: a lease may be lost already.
+                lease.on_lost(self._lost)
 
     def not_acquired(self, resource: str, error: BaseException, waited: float) -> None:
         """The caller gets an error."""

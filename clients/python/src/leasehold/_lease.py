@@ -116,10 +116,10 @@ class Lease:
 
         Raises LockLost if the lease was lost before: another holder may have had the lock.
         """
+        self._engine.must_not_be_here()
         future = self._release()
         if future is not None:
             with self._engine.observer.releasing(self):
-                self._engine.must_not_be_here()
                 self._judge(_outcome(future))
 
     async def release_async(self) -> None:
