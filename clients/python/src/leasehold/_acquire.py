@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote
 
 from . import _api, _clock
@@ -251,7 +251,7 @@ class ByConnection(Acquisition):
             lease.lose(str(reason), str(event.data.get("detail", "")))
             return
         # An error here would close the connection, and release the lock before the deadline.
-        if isinstance(valid_for_ms := event.data.get("validForMs"), (int, float)):
+        if (valid_for_ms := _validity(event.data)) is not None:
             lease.prolong(self._deadline(valid_for_ms))
         if event.name == "release-requested":
             lease.ask_for_release(event.data)
@@ -353,7 +353,10 @@ class ByRenewal(Acquisition):
         """A renewal was answered."""
         if answer.status == 200:
             renewed = cast(_api.Lease, answer.document)
-            lease.prolong(self._deadline(renewed["validForMs"]))
+            if (valid_for_ms := _validity(renewed)) is None:
+                self.not_renewed(lease, "the answer to a renewal has no validForMs")
+                return
+            lease.prolong(self._deadline(valid_for_ms))
             if "releaseRequested" in renewed:
                 lease.ask_for_release(renewed["releaseRequested"])
             self._renew_after(renewed["renewAfterMs"])
@@ -416,6 +419,12 @@ class ByRenewal(Acquisition):
                 self._engine.at(time, lambda: self._repeat(request, is_second=True))
 
         persistent_call(self._engine, request).add_done_callback(answered)
+
+
+def _validity(document: Mapping[str, Any]) -> float | None:
+    """Returns `validForMs`. None if it is missing, null or 0: it must not end a held lease."""
+    value = document.get("validForMs")
+    return value if isinstance(value, (int, float)) and value > 0 else None
 
 
 class _Renewal:
