@@ -37,6 +37,7 @@ def test_code_decides_kind_of_error(
     error = of_document(status, {} if code is None else {"code": code})
     assert type(error) is kind
     assert may_pass(error) is passes
+    assert may_pass(pickle.loads(pickle.dumps(error))) is passes
 
 
 def test_reason_is_code_of_lost_lock() -> None:
