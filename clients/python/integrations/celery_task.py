@@ -14,6 +14,8 @@ app = Celery("billing")  # The broker is in CELERY_BROKER_URL.
 # Waiting would block the worker, so a task that finds the lock held comes again later.
 @app.task(
     acks_late=True,
+    # With acks_late alone, Celery acknowledges a task whose process was killed.
+    reject_on_worker_lost=True,
     autoretry_for=(LockHeld, LockLost, Unavailable),
     retry_backoff=True,
     max_retries=None,
