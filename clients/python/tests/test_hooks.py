@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import sys
 import threading
 import time
 from contextvars import ContextVar
+from pathlib import Path
 from queue import Queue
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -217,6 +222,28 @@ def test_release_in_on_lost_is_refused_before_hooks(sidecar: Sidecar) -> None:
     held.release()
     assert hooks.next() == ("released", 5, "none", "MainThread")
     assert hooks.calls.empty()
+
+
+def test_readme_sample_for_opentelemetry_runs(
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = Path(__file__).parent.with_name("README.md").read_text()
+    samples = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (sample,) = (sample for sample in samples if "opentelemetry" in sample)
+    opentelemetry = MagicMock()
+    monkeypatch.setitem(sys.modules, "opentelemetry", opentelemetry)
+    monkeypatch.setenv("LEASEHOLD_URL", sidecar.url)
+    names: dict[str, Any] = {}
+    exec(sample, names)
+    lose(sidecar)
+    assert names["client"].lock("report", ttl=9).acquire().lost.wait(5)
+    meter = opentelemetry.metrics.get_meter.return_value
+    meter.create_histogram.return_value.record.assert_called_once()
+    event = opentelemetry.trace.get_current_span.return_value.add_event
+    event.assert_called_once_with("lock acquired", {"fencing_token": 5})
+    add = meter.create_counter.return_value.add
+    wait_until(lambda: add.called)
+    add.assert_called_once_with(1, {"reason": "force_released"})
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -28,7 +28,8 @@ class Hooks:
     them. `lost` is called in a thread of its own, or by the release that finds the loss. An error
     that a hook raises is logged.
 
-    After `acquired`, a lease that ends has one call of `lost` or `released`.
+    After `acquired`, a lease that ends has one call of `lost` or `released`. A process that ends
+    does not wait for `lost`.
     """
 
     def acquired(self, lease: Lease, waited: float) -> None:

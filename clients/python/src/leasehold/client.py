@@ -18,7 +18,8 @@ DEFAULT_URL = "http://127.0.0.1:7373"
 
 class Client:
     """A sidecar, or `leasehold dev`. One is enough for a process; it may be shared by threads, by
-    event loops and after a fork. It has at most one thread, which starts with the first lock."""
+    event loops and after a fork. Its thread starts with the first lock; hooks have one of their
+    own from the first loss."""
 
     def __init__(self, url: str | None = None, *, hooks: Hooks | None = None) -> None:
         """`url` is `http://HOST:PORT`, or `unix:///PATH`; default: LEASEHOLD_URL, which an injected
