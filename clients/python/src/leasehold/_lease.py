@@ -126,6 +126,7 @@ class Lease:
         """`release` for asyncio."""
         import asyncio
 
+        self._engine.must_not_be_here()
         future = self._release()
         if future is not None:
             with self._engine.observer.releasing(self):
@@ -145,6 +146,7 @@ class Lease:
         """`complete` for asyncio."""
         import asyncio
 
+        self._engine.must_not_be_here()
         self.check()
         answer = await asyncio.wrap_future(call(self._engine, self._completion(key)))
         self._expect_success(answer)
