@@ -195,6 +195,11 @@ image: need-cargo ## The container image, its binary and its SBOM, under target/
 	scripts/need.sh image
 	scripts/image.sh
 
+.PHONY: plugin
+plugin: need-cargo ## The kubectl plugin, a static binary in target/plugin (docs/kubectl.md)
+	scripts/need.sh plugin
+	scripts/binary.sh kubectl-leasehold "$(if $(filter aarch64,$(shell uname -m)),arm64,amd64)" "$(TARGET)/plugin/kubectl-leasehold"
+
 .PHONY: release
 release: need-cargo helm ## Builds all files of a release in target/dist: binaries, image and SBOM for amd64 and arm64, chart, plain YAML, checksums
 	scripts/need.sh release
@@ -254,8 +259,8 @@ helm: # Helm 4 and Helm 3, built once, under target/
 	tests/controlplane/build.sh helm helm3
 
 .PHONY: generate
-generate: need-cargo ## Rewrites generated files: crds/, docs/openapi.json, goldens of the webhook and the messages, a table in docs/
-	LEASEHOLD_REGENERATE=1 cargo test --locked --quiet --test it drift
+generate: need-cargo ## Rewrites generated files: crds/, docs/openapi.json, goldens of the webhook, the messages and the kubectl plugin, a table in docs/
+	LEASEHOLD_REGENERATE=1 cargo test --locked --quiet --test it -- drift kubectl::
 
 .PHONY: deny
 deny: need-cargo ## Licences, advisories and duplicates of the dependencies (needs cargo-deny)

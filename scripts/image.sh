@@ -29,45 +29,11 @@ main() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   for arch in "${archs[@]}"; do
-    build_binary "$arch"
-    scripts/sbom.sh "$(triple "$arch")" >"$target/image/sbom-$arch.cdx.json"
+    scripts/binary.sh leasehold "$arch" "$target/image/leasehold-linux-$arch"
+    scripts/sbom.sh "$(scripts/binary.sh --triple "$arch")" >"$target/image/sbom-$arch.cdx.json"
   done
   pack "${archs[@]}"
   report "${archs[@]}"
-}
-
-triple() {
-  case $1 in
-    amd64) echo x86_64-unknown-linux-musl ;;
-    arm64) echo aarch64-unknown-linux-musl ;;
-    *) die "unknown architecture: $1 (amd64, arm64)" ;;
-  esac
-}
-
-# The binary contains no paths of the build machine. Packed relocations save half a megabyte.
-build_binary() {
-  local triple
-  triple=$(triple "$1")
-  if ! rustup target list --installed | grep -qx "$triple"; then rustup target add "$triple"; fi
-  local flags=(
-    "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
-    "--remap-path-prefix=$PWD=/leasehold"
-    "--remap-path-prefix=$target=/target"
-  )
-  if [ "$1" = arm64 ] && [ "$(uname -m)" != aarch64 ]; then
-    # Debian has no musl for other architectures. Rust ships its own musl and a linker. The C code of `ring` needs only
-    # a compiler; it must not call functions of that compiler's runtime library (-mno-outline-atomics).
-    export CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc CFLAGS_aarch64_unknown_linux_musl=-mno-outline-atomics
-    flags+=("-Clinker=rust-lld" "-Clink-self-contained=yes" "-Clink-arg=-zpack-relative-relocs")
-  else
-    flags+=("-Clink-arg=-Wl,-z,pack-relative-relocs")
-  fi
-  local encoded
-  encoded=$(printf '%s\037' "${flags[@]}")
-  CARGO_ENCODED_RUSTFLAGS=${encoded%$'\037'} \
-    cargo build --locked --release --bin leasehold --target "$triple"
-  cp "$target/$triple/release/leasehold" "$target/image/leasehold-linux-$1"
-  chmod 755 "$target/image/leasehold-linux-$1"
 }
 
 # Buildah's context directory contains only the image's files. All timestamps are the commit's.

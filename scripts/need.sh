@@ -3,6 +3,7 @@
 # prints their names and fails.
 #
 #   scripts/need.sh image      what `make image` needs
+#   scripts/need.sh plugin     what `make plugin` needs
 #   scripts/need.sh release    what `make release` needs
 #   scripts/need.sh node       what `make node-e2e` needs in addition to `image`
 #   scripts/need.sh fault      what `make fault` needs
@@ -12,6 +13,7 @@ set -euo pipefail
 # Pairs PROGRAM=PACKAGE or FILE=PACKAGE: the package is installed if the program or the file exists.
 needs() {
   case $1 in
+    plugin) echo 'musl-gcc=musl-tools' ;;
     image) echo 'buildah=buildah musl-gcc=musl-tools' ;;
     release)
       echo 'buildah=buildah musl-gcc=musl-tools aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu' \
@@ -25,7 +27,7 @@ needs() {
         '/usr/include/seccomp.h=libseccomp-dev'
       ;;
     *)
-      echo "usage: need.sh image|release|node|fault|clients" >&2
+      echo "usage: need.sh plugin|image|release|node|fault|clients" >&2
       return 1
       ;;
   esac

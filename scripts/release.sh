@@ -5,7 +5,7 @@
 #   scripts/release.sh        (make release)
 #
 # Writes to target/dist: the binaries, the multi-arch image (an OCI archive), an SBOM for each architecture, the
-# packaged chart, the same installation as plain YAML, and SHA256SUMS.
+# kubectl plugin with its manifest for krew, the packaged chart, the same installation as plain YAML, and SHA256SUMS.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -35,14 +35,61 @@ main() {
   scripts/image.sh "${ARCHS[@]}"
   for arch in "${ARCHS[@]}"; do
     cp "$target/image/leasehold-linux-$arch" "$dist/leasehold-$version-linux-$arch"
+    plugin_archive "$version" "$arch"
     cp "$target/image/sbom-$arch.cdx.json" "$dist/leasehold-$version-sbom-$arch.cdx.json"
   done
   cp "$target/image/leasehold.tar" "$dist/leasehold-$version-image.tar"
+  krew_manifest "$version" >"$dist/kubectl-leasehold-$version-krew.yaml"
   "$helm" package charts/leasehold --destination "$dist" >/dev/null
   plain_yaml >"$dist/leasehold-$version-install.yaml"
   (cd "$dist" && sha256sum -- * >SHA256SUMS)
   echo "release $version:"
   (cd "$dist" && ls -l)
+}
+
+# Packs the kubectl plugin: the binary, its manual pages and the licence. krew wants an archive.
+plugin_archive() {
+  local folder=$target/plugin/$2 time
+  rm -rf "$folder"
+  mkdir -p "$folder/man"
+  scripts/binary.sh kubectl-leasehold "$2" "$folder/kubectl-leasehold"
+  # Built for this machine's architecture, or else by a debug build.
+  cargo run --locked --quiet --bin kubectl-leasehold -- manual "$folder/man"
+  cp LICENSE "$folder/"
+  time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+  tar --create --directory "$folder" --format ustar --sort name --mtime "@$time" --owner 0 --group 0 --numeric-owner \
+    --mode a+rX,u+w,go-w . | gzip --no-name >"$dist/kubectl-leasehold-$1-linux-$2.tar.gz"
+}
+
+# Prints the manifest for krew, of the archives in dist.
+krew_manifest() {
+  local arch sum
+  cat <<EOF_MANIFEST
+apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: leasehold
+spec:
+  version: v$1
+  homepage: https://github.com/leasehold/leasehold
+  shortDescription: Show locks, why a pod waits, and end grants
+  description: |
+    Shows the distributed locks of Leasehold, says why a pod waits for one, checks an installation, and ends grants on
+    the record.
+  platforms:
+EOF_MANIFEST
+  for arch in "${ARCHS[@]}"; do
+    sum=$(sha256sum "$dist/kubectl-leasehold-$1-linux-$arch.tar.gz")
+    cat <<EOF_MANIFEST
+  - selector:
+      matchLabels:
+        os: linux
+        arch: $arch
+    uri: https://github.com/leasehold/leasehold/releases/download/v$1/kubectl-leasehold-$1-linux-$arch.tar.gz
+    sha256: ${sum%% *}
+    bin: kubectl-leasehold
+EOF_MANIFEST
+  done
 }
 
 # Prints the namespace and the chart rendered with its defaults. `kubectl apply --server-side -f` installs it.
