@@ -7,6 +7,7 @@
 //! compare-and-swap.
 
 pub mod causes;
+pub mod certificates;
 pub mod client;
 pub mod convert;
 pub mod errors;
@@ -14,7 +15,6 @@ pub mod names;
 
 mod calls;
 mod candidates;
-mod certificates;
 mod connection;
 mod events;
 mod fleet;

@@ -12,6 +12,7 @@ pub mod agent;
 pub mod crd;
 pub mod http;
 pub mod k8s;
+pub mod kubectl;
 pub mod operator;
 pub mod webhook;
 

@@ -42,6 +42,15 @@ pub(super) struct Cluster {
 }
 
 impl Args {
+    /// Returns the arguments of a command with kubectl's flags, which no variable of ours changes.
+    pub(super) const fn of_files(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self {
+            kubeconfig,
+            context,
+            namespace: None,
+        }
+    }
+
     /// Returns whether the user named a cluster, or this is a pod: whether more than the file that kubectl
     /// uses by default selects the locks.
     pub(super) fn names_a_cluster(&self) -> bool {
@@ -116,7 +125,7 @@ impl Cluster {
     }
 }
 
-fn server_of(url: &http::Uri) -> String {
+pub(super) fn server_of(url: &http::Uri) -> String {
     let host = url.host().unwrap_or_default();
     match url.port() {
         Some(port) => format!("{host}:{port}"),
@@ -133,7 +142,7 @@ fn is_in_a_pod() -> bool {
 }
 
 /// A namespace's name is a DNS label (RFC 1123).
-fn namespace(text: &str) -> Result<String, String> {
+pub(super) fn namespace(text: &str) -> Result<String, String> {
     let valid = (1..=63).contains(&text.len())
         && text
             .bytes()

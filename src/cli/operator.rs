@@ -33,7 +33,7 @@ pub(super) use args::{Args, Settings};
 use webhook::Webhook;
 
 /// The election of the active replica, in the operator's own namespace.
-const ELECTION: &str = "leasehold-operator";
+pub(super) const ELECTION: &str = "leasehold-operator";
 
 /// Runs until a signal.
 pub(super) fn run(args: &Args, settings: Settings) -> anyhow::Result<()> {

@@ -51,13 +51,7 @@ impl CertificateStore for K8sCertificates {
         let Some(object) = self.calls().get(&self.name).await? else {
             return Ok(None);
         };
-        let file = |name: &str| bytes(&object["data"][name]);
-        let files = TlsFiles {
-            certificate: file(CERTIFICATE),
-            key: file(KEY),
-            authority: file(AUTHORITY),
-        };
-        stored(files, object).map(Some)
+        stored(files_of(&object), object).map(Some)
     }
 
     async fn create(&self, files: &TlsFiles) -> Result<(), StoreError> {
@@ -155,8 +149,20 @@ impl TrustStore for K8sTrust {
     }
 }
 
+/// Returns the files in a Secret; empty ones for those that it lacks.
+#[must_use]
+pub fn files_of(secret: &Value) -> TlsFiles {
+    let file = |name: &str| bytes(&secret["data"][name]);
+    TlsFiles {
+        certificate: file(CERTIFICATE),
+        key: file(KEY),
+        authority: file(AUTHORITY),
+    }
+}
+
 /// Returns the bytes of a field, or none if it is not a valid field of bytes.
-fn bytes(field: &Value) -> Vec<u8> {
+#[must_use]
+pub fn bytes(field: &Value) -> Vec<u8> {
     ByteString::deserialize(field).unwrap_or_default().0
 }
 

@@ -77,6 +77,12 @@ impl Pair {
         })
     }
 
+    /// Returns from when until when the certificate is valid, in seconds since 1970.
+    #[must_use]
+    pub const fn validity(&self) -> (i64, i64) {
+        (self.not_before, self.not_after)
+    }
+
     /// Reads them and `ca.crt`, which must be the single CA that issued the certificate for all
     /// these names.
     ///

@@ -1,0 +1,34 @@
+//! Which rights the commands need, for their help.
+
+/// For locks and sessions.
+pub(super) const READ: &str = "Rights: get, list and watch on distributedlocks and locksessions. The ClusterRole \
+    leasehold-view has them, and Kubernetes' own view contains it. Without locksessions, whether a holder lives is shown \
+    as unknown.";
+
+/// For one lock.
+pub(super) const WAIT: &str = "Rights: get, list and watch on distributedlocks. The ClusterRole leasehold-view has them, \
+    and Kubernetes' own view contains it.";
+
+/// For sessions, and the operator's.
+pub(super) const VERSION: &str = "Rights: list on locksessions; for the operator, list on distributedlocks in all \
+    namespaces. The ClusterRole leasehold-view has both. What is missing is shown as unknown.";
+
+/// For locks, sessions, and the pods of their holders.
+pub(super) const READ_PODS: &str = "Rights: get and list on distributedlocks and locksessions. The ClusterRole \
+    leasehold-view has them, and Kubernetes' own view contains it. Without get on pods and nodes, and list on \
+    distributedlocks in all namespaces (to find the operator), these are shown as unknown.";
+
+/// For locks and their Events.
+pub(super) const READ_EVENTS: &str = "Rights: get on distributedlocks, list on events. Kubernetes' own ClusterRole view \
+    has them.";
+
+/// For release requests.
+pub(super) const RELEASE: &str = "Rights: those of leasehold-view, and patch and force-release on distributedlocks: the \
+    ClusterRole leasehold-lock-admin has all.";
+
+/// For a lock of the user's own.
+pub(super) const HOLD: &str = "Rights: those of a sidecar, in the ClusterRole leasehold-sidecar. Bind it to your user with a \
+    RoleBinding in the namespace. Exit codes: those of leasehold exec.";
+
+/// For what needs no cluster.
+pub(super) const NONE: &str = "Rights: none. It sends no request.";

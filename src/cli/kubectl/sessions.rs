@@ -1,0 +1,214 @@
+//! `kubectl leasehold sessions`, `elections`, `top`, `tree` and `version`.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use super::api::Api;
+use super::failure::Failure;
+use super::flags::Document;
+use super::{fetch, show, terminal};
+use crate::kubectl::format::table::{Table, escape_lines};
+use crate::kubectl::world::{Known, OperatorSeen, World};
+use crate::kubectl::{sessions, top, tree, words};
+
+/// The arguments of a table about one namespace or all.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Of all namespaces.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Prints all columns.
+    #[arg(long)]
+    wide: bool,
+    /// Prints the table without its headers.
+    #[arg(long)]
+    no_headers: bool,
+}
+
+/// Prints the sessions.
+pub(super) async fn sessions(api: &Api, args: &Args) -> Result<(), Failure> {
+    let world = world(api, args).await?;
+    if let Some(why) = world.sessions.unknown() {
+        return Err(Failure::Unfulfilled(why.to_owned()));
+    }
+    print(
+        args,
+        &sessions::table(&world, args.all_namespaces),
+        "No sessions found: no agent has used a lock lately.",
+    )
+}
+
+/// Prints the elections.
+pub(super) async fn elections(api: &Api, args: &Args) -> Result<(), Failure> {
+    let world = world(api, args).await?;
+    print(
+        args,
+        &sessions::elections(&world, args.all_namespaces),
+        "No elections found.",
+    )?;
+    terminal::warn_of_unknown_sessions(&world);
+    Ok(())
+}
+
+/// The arguments of `top`.
+#[derive(Debug, clap::Args)]
+pub(super) struct TopArgs {
+    /// How many locks.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    count: usize,
+    #[command(flatten)]
+    table: Args,
+}
+
+/// Prints the locks with the longest queues.
+pub(super) async fn top(api: &Api, args: &TopArgs) -> Result<(), Failure> {
+    let world = world(api, &args.table).await?;
+    print(
+        &args.table,
+        &top::table(&world, args.count, args.table.all_namespaces),
+        "No lock is held.",
+    )
+}
+
+/// The arguments of `tree`.
+#[derive(Debug, clap::Args)]
+pub(super) struct TreeArgs {
+    /// Only this pod.
+    #[arg(value_name = "POD")]
+    pod: Option<String>,
+    /// Of all namespaces.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+}
+
+/// Prints the pods with their sessions and locks.
+pub(super) async fn tree(api: &Api, args: &TreeArgs) -> Result<(), Failure> {
+    let world = fetch::everything(
+        api,
+        (!args.all_namespaces).then_some(api.namespace.as_str()),
+    )
+    .await?;
+    let text = tree::text(&world, args.pod.as_deref(), args.all_namespaces);
+    if text.is_empty() {
+        let which = args.pod.as_ref().map_or_else(
+            || "No pod".to_owned(),
+            |pod| format!("Pod {pod} is unknown, or"),
+        );
+        let does = if args.pod.is_some() {
+            "neither holds a lock nor waits for one"
+        } else {
+            "holds a lock or waits for one"
+        };
+        terminal::complain(&format!("{which} {does}."));
+        return Ok(());
+    }
+    terminal::print(&text)?;
+    terminal::warn_of_unknown_sessions(&world);
+    Ok(())
+}
+
+async fn world(api: &Api, args: &Args) -> Result<World, Failure> {
+    fetch::everything(
+        api,
+        (!args.all_namespaces).then_some(api.namespace.as_str()),
+    )
+    .await
+}
+
+fn print(args: &Args, table: &Table, none: &str) -> Result<(), Failure> {
+    if table.rows.is_empty() {
+        terminal::complain(none);
+        return Ok(());
+    }
+    show::table(table, args.no_headers, args.wide)
+}
+
+/// The arguments of `version`.
+#[derive(Debug, clap::Args)]
+pub(super) struct VersionArgs {
+    /// Only the version of the plugin; reads nothing from the cluster.
+    #[arg(long)]
+    pub(super) client: bool,
+    /// The sidecars of all namespaces.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// The format; default: text.
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Document>,
+}
+
+/// The versions of the parts.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Versions {
+    plugin: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operator: Option<String>,
+    /// How many sidecars and other agents have each version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents: Option<BTreeMap<String, usize>>,
+}
+
+/// The version of this plugin.
+const PLUGIN: &str = env!("CARGO_PKG_VERSION");
+
+/// Prints the version of the plugin alone.
+pub(super) fn client_version(args: &VersionArgs) -> Result<(), Failure> {
+    let versions = Versions {
+        plugin: PLUGIN,
+        operator: None,
+        agents: None,
+    };
+    match args.output {
+        Some(format) => terminal::print_document(format, &versions),
+        None => terminal::print(&format!("Plugin:    {PLUGIN}\n")),
+    }
+}
+
+/// Prints the versions of plugin, operator and agents.
+pub(super) async fn version(api: &Api, args: &VersionArgs) -> Result<(), Failure> {
+    let namespace = (!args.all_namespaces).then_some(api.namespace.as_str());
+    let mut world = fetch::world(api, namespace, Vec::new()).await?;
+    fetch::operator(api, &mut world).await?;
+    let operator = match &world.operator {
+        Known::Seen(OperatorSeen::Active { version, .. }) => version.clone(),
+        other => words::operator(other),
+    };
+    let agents = world.sessions.seen().map(|_| sessions::versions(&world));
+    let versions = Versions {
+        plugin: PLUGIN,
+        operator: Some(operator),
+        agents,
+    };
+    if let Some(format) = args.output {
+        terminal::warn_of_unknown_sessions(&world);
+        return terminal::print_document(format, &versions);
+    }
+    let place = namespace.map_or_else(
+        || "in all namespaces".to_owned(),
+        |namespace| format!("in namespace {namespace}"),
+    );
+    terminal::print(&versions.text(&place, world.sessions.unknown()))
+}
+
+impl Versions {
+    /// Returns the versions as text. `place` is where the agents are, and `unknown` why theirs are not known.
+    fn text(&self, place: &str, unknown: Option<&str>) -> String {
+        let operator = self.operator.as_deref().unwrap_or("unknown");
+        let agents = self.agents.iter().flatten();
+        let agents: Vec<_> = agents
+            .map(|(version, count)| format!("{version} ({count})"))
+            .collect();
+        let agents = match (unknown, agents.is_empty()) {
+            (Some(why), _) => format!("unknown: {why}"),
+            (None, true) => format!("none {place}"),
+            (None, false) => format!("{} {place}", agents.join(", ")),
+        };
+        let text = format!(
+            "Plugin:    {}\nOperator:  {operator}\nAgents:    {agents}\n",
+            self.plugin
+        );
+        // An agent names its version itself.
+        escape_lines(&text).into_owned()
+    }
+}

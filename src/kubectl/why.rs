@@ -1,0 +1,484 @@
+//! Why a pod waits for a lock: its place in the queue, and the chain of holders to its end.
+//!
+//! The explanation is a document, which `-o json` prints, and its text has nothing that the document lacks.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::format::table::escape;
+use super::queue_chain::{Chain, Party, Wait, Waits};
+use super::session_health::Health;
+use super::words::{self, about, ordinal, who};
+use super::world::{LockSeen, World};
+use crate::crd::lock::{DistributedLockStatus, Holder, LeaseRecord, WaiterRecord};
+
+/// The number of waiters that the text names.
+const NAMED: usize = 5;
+
+/// The explanation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Why {
+    /// The resource that the lock guards.
+    pub resource: String,
+    /// The name of the lock object.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Whether the lock is held; absent if it cannot be read. A free lock has no chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<bool>,
+    /// Whether other locks of the namespace cannot be read: what waits for these, and their holders, are not known.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
+    /// Whether its object is being deleted: no acquire succeeds meanwhile.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub being_deleted: bool,
+    /// The pod that was asked about, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodPlace>,
+    /// The lock and those that its holder waits for, to the end of the chain.
+    pub chain: Vec<Link>,
+    /// Whether the chain is longer than what is shown.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub chain_is_cut: bool,
+    /// A circle of pods that wait for each other; empty if there is none.
+    pub possible_deadlock: Vec<DeadlockParty>,
+    /// Whether an operator acts.
+    pub operator: String,
+}
+
+/// The place of a pod in the queue.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodPlace {
+    /// The pod.
+    pub pod: String,
+    /// Whether the pod holds the lock itself.
+    pub holds: bool,
+    /// The position of its queue entry, from 1; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<usize>,
+    /// Those before it in the queue, the first one first.
+    pub ahead: Vec<Waiter>,
+}
+
+/// An entry in a queue.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiter {
+    /// The name that the app gave.
+    pub owner_id: String,
+    /// Its pod.
+    pub pod: String,
+    /// Since when it waits, by the clock of its node.
+    pub queued_at: String,
+}
+
+/// A lock of the chain.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Link {
+    /// The resource that the lock guards.
+    pub resource: String,
+    /// The name of the lock object.
+    pub name: String,
+    /// The name that the holding app gave; empty if the lock is free or cannot be read.
+    pub owner_id: String,
+    /// The pod that holds the lock.
+    pub pod: String,
+    /// The first fencing token of the grant.
+    pub fencing_token: i64,
+    /// Since when it is held, by the clock of the holder's node.
+    pub acquired_at: String,
+    /// The same as a duration, in words.
+    pub held_for: String,
+    /// Whether the object is being deleted: no acquire succeeds meanwhile.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub being_deleted: bool,
+    /// Whether no app uses the grant: its pod keeps it, and gives it away when another pod asks.
+    pub kept: bool,
+    /// What the pod and its node do.
+    pub pod_state: String,
+    /// Whether the session lives, and what follows.
+    pub session: String,
+    /// If the holder falls silent: after how many seconds the lock can be taken over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freed_in_seconds: Option<u64>,
+    /// Who has requested its release, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_request: Option<String>,
+    /// The queue of the lock.
+    pub queue: Vec<Waiter>,
+    /// The locks that the holder itself waits for.
+    pub waits_for: Vec<WaitsFor>,
+    /// Why the lock cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A lock that a holder waits for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitsFor {
+    /// The resource that the lock guards.
+    pub resource: String,
+    /// The holder's position in its queue, from 1.
+    pub position: usize,
+}
+
+/// A party of a possible deadlock.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadlockParty {
+    /// The pod.
+    pub pod: String,
+    /// The resource that it holds.
+    pub holds: String,
+    /// The resource that it waits for.
+    pub waits_for: String,
+}
+
+/// Returns the pods whose state the explanation of a lock shows: the holders of the chain.
+#[must_use]
+pub fn pods_of(world: &World, lock: &LockSeen) -> Vec<String> {
+    let waits = Waits::of_locks(&world.locks);
+    let locks = waits.chain_from(lock).locks;
+    let holders = locks
+        .iter()
+        .filter_map(|lock| lock.status.as_ref().ok()?.holder.as_ref());
+    holders.map(|holder| holder.pod.clone()).collect()
+}
+
+/// Explains why this pod, or any other, does not get a lock.
+#[must_use]
+pub fn explain(world: &World, lock: &LockSeen, pod: Option<&str>) -> Why {
+    let waits = Waits::of_locks(&world.locks);
+    let chain = waits.chain_from(lock);
+    let circle = circle(&chain);
+    Why {
+        resource: lock.spec.resource.clone(),
+        name: lock.name.clone(),
+        namespace: lock.namespace.clone(),
+        held: lock
+            .status
+            .as_ref()
+            .ok()
+            .map(|status| status.holder.is_some()),
+        incomplete: world.locks.iter().any(|lock| lock.status.is_err()),
+        being_deleted: lock.is_being_deleted,
+        pod: pod
+            .filter(|_| lock.status.is_ok())
+            .map(|pod| place(lock, pod)),
+        chain: (chain.locks.iter())
+            .filter(|lock| is_held(lock))
+            .map(|lock| link(world, &waits, lock))
+            .collect(),
+        chain_is_cut: chain.is_cut,
+        possible_deadlock: circle,
+        operator: words::operator(&world.operator),
+    }
+}
+
+/// Returns whether a lock is held, as far as that is known.
+fn is_held(lock: &LockSeen) -> bool {
+    lock.status.is_err() || lock.holder_session().is_some()
+}
+
+fn place(lock: &LockSeen, pod: &str) -> PodPlace {
+    let nothing = DistributedLockStatus::default();
+    let status = lock.status.as_ref().unwrap_or(&nothing);
+    let position = status.waiters.iter().position(|waiter| waiter.pod == pod);
+    PodPlace {
+        pod: pod.to_owned(),
+        holds: status
+            .holder
+            .as_ref()
+            .is_some_and(|holder| holder.pod == pod),
+        position: position.map(|index| index + 1),
+        ahead: status.waiters[..position.unwrap_or_default()]
+            .iter()
+            .map(waiter)
+            .collect(),
+    }
+}
+
+fn waiter(record: &WaiterRecord) -> Waiter {
+    Waiter {
+        owner_id: record.owner_id.clone(),
+        pod: record.pod.clone(),
+        queued_at: record.queued_at.clone(),
+    }
+}
+
+fn circle(chain: &Chain<'_>) -> Vec<DeadlockParty> {
+    let pod = |party: &Party<'_>| {
+        let status = party.holds.status.as_ref().ok();
+        let holder = status.and_then(|status| status.holder.as_ref());
+        holder.map(|holder| holder.pod.clone()).unwrap_or_default()
+    };
+    let parties = chain.circle.iter().flatten();
+    parties
+        .map(|party| DeadlockParty {
+            pod: pod(party),
+            holds: party.holds.spec.resource.clone(),
+            waits_for: party.waits_for.spec.resource.clone(),
+        })
+        .collect()
+}
+
+fn link(world: &World, waits: &Waits<'_>, lock: &LockSeen) -> Link {
+    let bare = Link {
+        resource: lock.spec.resource.clone(),
+        name: lock.name.clone(),
+        owner_id: String::new(),
+        pod: String::new(),
+        fencing_token: 0,
+        acquired_at: String::new(),
+        held_for: String::new(),
+        being_deleted: lock.is_being_deleted,
+        kept: false,
+        pod_state: String::new(),
+        session: String::new(),
+        freed_in_seconds: None,
+        release_request: None,
+        queue: Vec::new(),
+        waits_for: Vec::new(),
+        error: None,
+    };
+    match &lock.status {
+        Err(error) => Link {
+            error: Some(error.clone()),
+            ..bare
+        },
+        Ok(status) => match (&status.holder, &status.lease) {
+            (Some(holder), Some(lease)) => {
+                held_link(world, waits, lock, (status, holder, lease), bare)
+            }
+            _ => Link {
+                fencing_token: status.token,
+                ..bare
+            },
+        },
+    }
+}
+
+fn held_link(
+    world: &World,
+    waits: &Waits<'_>,
+    lock: &LockSeen,
+    (status, holder, lease): (&DistributedLockStatus, &Holder, &LeaseRecord),
+    bare: Link,
+) -> Link {
+    let health = Health::of_holder(world, &lock.namespace, holder);
+    Link {
+        owner_id: holder.owner_id.clone(),
+        pod: holder.pod.clone(),
+        fencing_token: status.token,
+        acquired_at: lease.acquired_at.clone(),
+        held_for: about(&lease.acquired_at, world.now),
+        kept: lease.kept,
+        pod_state: words::pod(world, &lock.namespace, &holder.pod, &holder.pod_uid),
+        session: words::health(&health),
+        freed_in_seconds: match &health {
+            Health::Live { freed_in, .. } => Some(freed_in.as_secs()),
+            Health::Expired { .. } | Health::Revoked { .. } => Some(0),
+            Health::Missing | Health::Unknown(_) => None,
+        },
+        release_request: words::request(lock),
+        queue: status.waiters.iter().map(waiter).collect(),
+        waits_for: waits.of_holder(lock).iter().map(waits_for).collect(),
+        ..bare
+    }
+}
+
+fn waits_for(wait: &Wait<'_>) -> WaitsFor {
+    WaitsFor {
+        resource: wait.lock.spec.resource.clone(),
+        position: wait.position,
+    }
+}
+
+impl Why {
+    /// Returns the explanation as text.
+    #[must_use]
+    pub fn text(&self, world: &World) -> String {
+        let mut out = String::new();
+        let resource = escape(&self.resource);
+        if self.chain.is_empty() {
+            let next = if self.being_deleted {
+                words::BEING_DELETED
+            } else {
+                "the next acquire gets it"
+            };
+            let _ = writeln!(out, "{resource} is free: {next}.");
+            return out;
+        }
+        if let Some(place) = &self.pod {
+            out += &place.text(
+                &resource,
+                self.chain.first().map_or(0, |link| link.queue.len()),
+            );
+        }
+        for link in &self.chain {
+            if !out.is_empty() {
+                out.push('\n');
+            }
+            link.write(&mut out, world);
+        }
+        if self.chain_is_cut {
+            out += "\nThe chain continues; only its first part is shown.\n";
+        }
+        if self.incomplete {
+            out += "\nA lock of this namespace cannot be read, so the chain may be longer, or a deadlock.\n";
+        }
+        out += &deadlock_text(&self.possible_deadlock);
+        let _ = writeln!(out, "\nOperator: {}", self.operator);
+        out
+    }
+}
+
+impl PodPlace {
+    fn text(&self, resource: &str, queued: usize) -> String {
+        let pod = escape(&self.pod);
+        match self.position {
+            _ if self.holds => format!(
+                "Pod {pod} holds {resource} itself: its other callers wait inside the pod, one after the other.\n"
+            ),
+            Some(position) => {
+                let ahead: Vec<_> = self
+                    .ahead
+                    .iter()
+                    .map(|one| who(&one.owner_id, &one.pod))
+                    .collect();
+                let ahead = match ahead.len() {
+                    0 => ", next after the holder".to_owned(),
+                    count if count > NAMED => format!(
+                        ", after {} and {} more",
+                        ahead[..NAMED].join(", "),
+                        count - NAMED
+                    ),
+                    _ => format!(", after {}", all_of(&ahead)),
+                };
+                format!(
+                    "Pod {pod} waits for {resource}: {} of {queued} in the queue{ahead}.\n",
+                    ordinal(position)
+                )
+            }
+            None => format!(
+                "Pod {pod} has no entry in the queue of {resource}: it does not wait, it tries without waitSeconds, or \
+                 the queue was full.\n"
+            ),
+        }
+    }
+}
+
+impl Link {
+    fn write(&self, out: &mut String, world: &World) {
+        // Writing to a string cannot fail.
+        let mut line = |words: String| {
+            let _ = writeln!(out, "{words}");
+        };
+        let resource = escape(&self.resource);
+        if let Some(error) = &self.error {
+            line(format!(
+                "{resource} cannot be read ({}): no acquire succeeds until its object {} is fixed.",
+                escape(error),
+                self.name
+            ));
+            return;
+        }
+        line(format!(
+            "{resource} is held by {}, for {} (fencing token {}).",
+            who(&self.owner_id, &self.pod),
+            self.held_for,
+            self.fencing_token
+        ));
+        if self.being_deleted {
+            line(format!("  Deletion: {}", words::BEING_DELETED));
+        }
+        if self.kept {
+            line(
+                "  Kept:     no app uses it; the pod gives it away when another pod asks"
+                    .to_owned(),
+            );
+        }
+        line(format!("  Pod:      {}", self.pod_state));
+        line(format!("  Session:  {}", self.session));
+        if let Some(request) = &self.release_request {
+            line(format!("  Release:  {}", escape(request)));
+        }
+        if !self.queue.is_empty() {
+            line(format!("  Queue:    {}", queue_text(&self.queue, world)));
+        }
+        let waits: Vec<_> = self
+            .waits_for
+            .iter()
+            .map(|wait| {
+                format!(
+                    "{} ({} in its queue)",
+                    escape(&wait.resource),
+                    ordinal(wait.position)
+                )
+            })
+            .collect();
+        if !waits.is_empty() {
+            line(format!(
+                "  Waits:    the pod itself waits for {}",
+                waits.join(", ")
+            ));
+        }
+    }
+}
+
+/// Returns a list in words: `a, b and c`.
+fn all_of(texts: &[String]) -> String {
+    match texts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
+    }
+}
+
+fn queue_text(queue: &[Waiter], world: &World) -> String {
+    let named: Vec<_> = queue
+        .iter()
+        .take(NAMED)
+        .map(|one| {
+            format!(
+                "{} ({})",
+                who(&one.owner_id, &one.pod),
+                about(&one.queued_at, world.now)
+            )
+        })
+        .collect();
+    let more = queue.len().saturating_sub(NAMED);
+    match more {
+        0 => named.join(", "),
+        more => format!("{}, and {more} more", named.join(", ")),
+    }
+}
+
+fn deadlock_text(parties: &[DeadlockParty]) -> String {
+    if parties.is_empty() {
+        return String::new();
+    }
+    let parties: Vec<_> = parties
+        .iter()
+        .map(|party| {
+            format!(
+                "pod {} holds {} and waits for {}",
+                escape(&party.pod),
+                escape(&party.holds),
+                escape(&party.waits_for)
+            )
+        })
+        .collect();
+    format!(
+        "\nPossible deadlock: {}.\n\
+         It is certain only if the same app holds and waits: the apps of a pod share one session.\n\
+         To end it, one app must release its lock or stop waiting. In the code, acquire the locks in one order.\n",
+        parties.join("; ")
+    )
+}
