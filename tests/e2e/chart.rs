@@ -2,6 +2,6 @@
 //! after an uninstall. No node exists: nothing runs but what a test starts.
 
 mod examples;
-mod lifecycle;
-mod release;
+pub(crate) mod lifecycle;
+pub(crate) mod release;
 mod values;

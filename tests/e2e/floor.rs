@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use crate::harness::{Cluster, KubeVersion, TakeOver};
+use crate::kubectl::health::renewals_are_stamped;
 use crate::support::{Pair, acquire_in_time};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -15,6 +16,7 @@ async fn a_lock_moves_from_pod_to_pod_on_the_promised_floor() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start_in(&cluster, "floor", 3).await?;
     let first = a.acquire("res").await?.granted()?;
     b.acquire("res").await?.problem(409, "lock_held")?;
+    renewals_are_stamped(&namespace, "res").await?;
     a.release_for_good(&first.id).await?;
     let second = b.acquire("res").await?.granted()?;
     assert!(second.token > first.token);

@@ -31,6 +31,8 @@ mod gate;
 mod hold;
 mod idle;
 mod injection;
+mod kubectl;
+mod kubectl_check;
 mod lost_answers;
 mod managed_fields;
 mod many_locks;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::harness::{
@@ -94,6 +97,41 @@ pub(crate) async fn acquire_in_time(
         (!held).then_some(answer)
     });
     answer.await??.granted()
+}
+
+/// Lets `jane` end grants and `john` merely change locks.
+pub(crate) async fn grant_admin_rights(namespace: &Namespace) -> Result<()> {
+    let (client, name) = (namespace.client.clone(), &namespace.name);
+    let edit = json!({"metadata": {"name": "edit-locks"}, "rules": [{
+        "apiGroups": ["leasehold.dev"], "resources": ["distributedlocks"],
+        "verbs": ["get", "patch", "update"]}]});
+    let roles = Api::<Role>::namespaced(client, name);
+    roles
+        .create(&PostParams::default(), &serde_json::from_value(edit)?)
+        .await?;
+    bind(namespace, "jane", ("ClusterRole", "leasehold-lock-admin")).await?;
+    bind(namespace, "john", ("Role", "edit-locks")).await
+}
+
+/// Binds a person to a role in a namespace, and waits until that has an effect. The role must allow to get locks.
+pub(crate) async fn bind(
+    namespace: &Namespace,
+    person: &str,
+    (kind, role): (&str, &str),
+) -> Result<()> {
+    let binding = json!({"metadata": {"name": person},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": [{"kind": "User", "name": person}]});
+    let bindings = Api::<RoleBinding>::namespaced(namespace.client.clone(), &namespace.name);
+    let binding = serde_json::from_value(binding)?;
+    bindings.create(&PostParams::default(), &binding).await?;
+    let what = format!("the rights of {person}");
+    eventually(&what, PATIENCE, async || {
+        let asked = ["auth", "can-i", "get", "dlock", "--as", person];
+        let answer = namespace.kubectl(&asked).await.ok()?;
+        answer.success.then_some(())
+    })
+    .await
 }
 
 /// Changes a lock's status by hand, as an administrator.

@@ -1,10 +1,14 @@
-//! Kubeconfig files, and kubectl as the user that a file names.
+//! Kubeconfig files, and kubectl and its plugin as the user that a file names.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use kube::config::{KubeConfigOptions, Kubeconfig as KubeconfigFile};
 use serde_json::{Value, json};
+
+use super::exec::own_file;
+use super::process::Process;
 
 /// A kubeconfig: the API server's address and the user.
 #[derive(Clone, Debug)]
@@ -74,6 +78,39 @@ impl Kubeconfig {
             .await
             .context("kubectl cannot be started")?;
         Ok(Output::of(format!("kubectl {}", args.join(" ")), &output))
+    }
+
+    /// Runs `kubectl leasehold` as this user: kubectl finds the plugin in the PATH. `plugin` is our
+    /// binary; the including test knows its path.
+    pub(crate) async fn kubectl_leasehold(&self, plugin: &str, args: &[&str]) -> Result<Output> {
+        let directory = Path::new(plugin).parent().context("a directory")?;
+        let mut command = Command::new(&self.kubectl);
+        command.arg("leasehold").env("PATH", directory);
+        self.output_of(command, args).await
+    }
+
+    /// Runs the plugin itself as this user.
+    pub(crate) async fn plugin(&self, plugin: &str, args: &[&str]) -> Result<Output> {
+        self.output_of(Command::new(plugin), args).await
+    }
+
+    /// Starts the plugin as this user, for a command that does not end soon.
+    pub(crate) fn start_plugin(&self, plugin: &str, args: &[&str]) -> Result<Process> {
+        let mut command = Command::new(plugin);
+        command.args(args).env("KUBECONFIG", &self.path);
+        Process::spawn("kubectl leasehold", &mut command, &own_file("plugin")?)
+    }
+
+    async fn output_of(&self, mut command: Command, args: &[&str]) -> Result<Output> {
+        command
+            .args(args)
+            .env("KUBECONFIG", &self.path)
+            .stdin(Stdio::null());
+        let mut command = tokio::process::Command::from(command);
+        let output = command.kill_on_drop(true).output().await;
+        let output = output.context("the plugin cannot be started")?;
+        let name = format!("kubectl leasehold {}", args.join(" "));
+        Ok(Output::of(name, &output))
     }
 }
 

@@ -18,6 +18,7 @@ mod drift;
 mod embedded_store;
 mod faulty_store;
 mod http_api;
+mod kubectl;
 #[path = "../markdown.rs"]
 mod markdown;
 mod memory_store;

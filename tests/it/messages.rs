@@ -15,7 +15,7 @@ use std::process::Command;
 use leasehold::crd;
 use leasehold::http::{openapi_document, problem_examples};
 
-use crate::drift::assert_committed;
+use crate::drift::{assert_committed, assert_committed_part};
 use scan::{Log, shipped_logs};
 
 #[test]
@@ -75,6 +75,38 @@ fn the_committed_help_has_not_drifted() {
 #[test]
 fn help_has_no_retired_words() {
     assert_eq!(words::retired_in(&help()), Vec::<String>::new());
+    assert_eq!(words::retired_in(&plugin_help()), Vec::<String>::new());
+}
+
+/// Returns the help of the plugin and its commands, as its page has it. The flags of all commands are in the first part.
+fn plugin_help() -> String {
+    let help_of = |command: &str| {
+        let mut plugin = Command::new(env!("CARGO_BIN_EXE_kubectl-leasehold"));
+        plugin.args((!command.is_empty()).then_some(command));
+        let output = plugin.arg("-h").env_clear().output().unwrap();
+        assert!(output.status.success(), "kubectl leasehold {command} -h");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let whole = help_of("");
+    let commands = whole.split_once("Commands:\n").unwrap().1;
+    let commands = commands.lines().take_while(|line| !line.is_empty());
+    let commands = commands.filter_map(|line| line.split_whitespace().next());
+    let mut text = format!("```text\n{whole}```\n");
+    for command in commands.filter(|command| *command != "help") {
+        let own = help_of(command);
+        let (before, after) = own.split_once("Cluster:\n").unwrap();
+        let rights = after.split_once("\n\n").map_or("", |(_, rest)| rest);
+        let own = format!("{}\n\n{rights}", before.trim_end());
+        let own = own.trim_end();
+        write!(text, "\n### {command}\n\n```text\n{own}\n```\n")
+            .expect("a string takes everything");
+    }
+    text
+}
+
+#[test]
+fn help_of_the_plugin_on_its_page_has_not_drifted() {
+    assert_committed_part("docs/kubectl.md", "help", &plugin_help());
 }
 
 #[test]

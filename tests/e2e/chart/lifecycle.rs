@@ -16,7 +16,7 @@ use crate::harness::{
 use crate::support::{BINARY, sidecar};
 
 /// A namespace with pods that hold locks.
-const APPS: &str = "apps";
+pub(crate) const APPS: &str = "apps";
 const LIMIT: Duration = PATIENCE;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,7 +105,7 @@ async fn installed_is_what_is_tested_elsewhere(release: &Release, objects: &[Val
 }
 
 /// A namespace that is labelled as NOTES.txt says, and nothing else.
-async fn namespace_with_locks(release: &Release) -> Result<Namespace> {
+pub(crate) async fn namespace_with_locks(release: &Release) -> Result<Namespace> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": APPS,
         "labels": {"leasehold.dev/injection": "on-request"}}});
     make(&release.client, &namespace).await?;
@@ -120,7 +120,7 @@ async fn namespace_with_locks(release: &Release) -> Result<Namespace> {
 
 /// The operator in a pod of the chart's account, with the chart's arguments; ready, which it is when the
 /// API server would trust its webhook.
-async fn operator_of(release: &Release, objects: &[Value]) -> Result<Operator> {
+pub(crate) async fn operator_of(release: &Release, objects: &[Value]) -> Result<Operator> {
     let find = |kind: &str| objects.iter().find(|object| object["kind"] == kind);
     let deployment = find("Deployment").context("a Deployment")?;
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -158,7 +158,7 @@ async fn trusted(release: &Release) -> Result<Vec<Value>> {
 }
 
 /// What the operator's binding in the labelled namespace is known by, when it is there.
-async fn until_bound(release: &Release) -> Result<Value> {
+pub(crate) async fn until_bound(release: &Release) -> Result<Value> {
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"name": "leasehold-sidecar", "namespace": APPS}});
     eventually("the operator's RoleBinding", LIMIT, async || {
@@ -213,7 +213,7 @@ fn injector() -> Value {
         "kind": "MutatingWebhookConfiguration", "metadata": {"name": "leasehold-injector"}})
 }
 
-async fn make(client: &Client, object: &Value) -> Result<()> {
+pub(crate) async fn make(client: &Client, object: &Value) -> Result<()> {
     let (api, _) = place_of(client, object).await?;
     let made = serde_json::from_value(object.clone())?;
     let made = api.create(&PostParams::default(), &made).await;

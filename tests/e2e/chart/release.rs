@@ -16,15 +16,15 @@ const CHART: &str = "charts/leasehold";
 const NAME: &str = "leasehold";
 
 /// A control plane on which Helm installs the chart, in the namespace that it is made for.
-pub(super) struct Release {
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) client: Client,
+pub(crate) struct Release {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) client: Client,
     helm: Helm,
 }
 
 impl Release {
     /// A new control plane without anything of ours but the chart's namespace.
-    pub(super) async fn on(kube: KubeVersion, helm: HelmVersion) -> Result<Self> {
+    pub(crate) async fn on(kube: KubeVersion, helm: HelmVersion) -> Result<Self> {
         let cluster = Cluster::bare(kube).await?;
         let client = cluster.admin().await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
@@ -39,39 +39,39 @@ impl Release {
     }
 
     /// Runs Helm on the release's namespace.
-    pub(super) async fn helm(&self, args: &[&str]) -> Result<Output> {
+    pub(crate) async fn helm(&self, args: &[&str]) -> Result<Output> {
         let args = [&["--namespace", OPERATOR_NAMESPACE], args].concat();
         self.helm.run(&args).await
     }
 
     /// Installs the chart; gives what the user then reads.
-    pub(super) async fn install(&self, values: &[&str]) -> Result<String> {
+    pub(crate) async fn install(&self, values: &[&str]) -> Result<String> {
         let args = [&["install", NAME, CHART], values].concat();
         self.helm(&args).await?.ok()
     }
 
     /// Upgrades the release to the same chart with these values.
-    pub(super) async fn upgrade(&self, values: &[&str]) -> Result<String> {
+    pub(crate) async fn upgrade(&self, values: &[&str]) -> Result<String> {
         let args = [&["upgrade", NAME, CHART, "--reset-values"], values].concat();
         self.helm(&args).await?.ok()
     }
 
-    pub(super) async fn uninstall(&self) -> Result<String> {
+    pub(crate) async fn uninstall(&self) -> Result<String> {
         self.helm(&["uninstall", NAME]).await?.ok()
     }
 
     /// What the release consists of, as it was rendered.
-    pub(super) async fn manifest(&self) -> Result<Vec<Value>> {
+    pub(crate) async fn manifest(&self) -> Result<Vec<Value>> {
         objects(&self.helm(&["get", "manifest", NAME]).await?.ok()?)
     }
 
     /// The pods that `helm test` makes, among others.
-    pub(super) async fn hooks(&self) -> Result<Vec<Value>> {
+    pub(crate) async fn hooks(&self) -> Result<Vec<Value>> {
         objects(&self.helm(&["get", "hooks", NAME]).await?.ok()?)
     }
 
     /// Those of these objects that are in the store, each with its version there.
-    pub(super) async fn versions(&self, objects: &[Value]) -> Result<BTreeMap<String, String>> {
+    pub(crate) async fn versions(&self, objects: &[Value]) -> Result<BTreeMap<String, String>> {
         let mut versions = BTreeMap::new();
         for object in objects {
             if let Some(live) = look_up(&self.client, object).await? {
@@ -83,14 +83,14 @@ impl Release {
     }
 
     /// One object as it is in the store.
-    pub(super) async fn live(&self, object: &Value) -> Result<Value> {
+    pub(crate) async fn live(&self, object: &Value) -> Result<Value> {
         let live = look_up(&self.client, object).await?;
         live.with_context(|| format!("{} is not there", title(object)))
     }
 
     /// Whether objects in the store have exactly what a file under charts/leasehold/files says, but
     /// for what Helm adds to their metadata and what the API server fills in.
-    pub(super) async fn has_shipped(&self, file: &str) -> Result<()> {
+    pub(crate) async fn has_shipped(&self, file: &str) -> Result<()> {
         let file = repository(CHART).join("files").join(file);
         for object in crate::harness::read_file(&file)? {
             let live = self.live(&object).await?;
@@ -143,7 +143,7 @@ impl Release {
 }
 
 /// How an object is called in messages.
-pub(super) fn title(object: &Value) -> String {
+pub(crate) fn title(object: &Value) -> String {
     let metadata = &object["metadata"];
     let parts = [&object["kind"], &metadata["namespace"], &metadata["name"]];
     let parts: Vec<_> = parts.iter().filter_map(|part| part.as_str()).collect();

@@ -1,46 +1,15 @@
 //! A force release: it needs its own right, is recorded, and the app is notified.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::Api;
-use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::LIMIT;
 use crate::harness::{Namespace, Output, eventually};
-use crate::support::{audit_lines_of, sidecar, until_described, until_queued, with_operator};
+use crate::support::{
+    audit_lines_of, grant_admin_rights, sidecar, until_described, until_queued, with_operator,
+};
 
 const REASON: &str = "the holder hangs in a loop, INC-4711";
-
-/// Lets `jane` end grants and `john` merely change locks.
-async fn grant_admin_rights(namespace: &Namespace) -> Result<()> {
-    let (client, name) = (namespace.client.clone(), &namespace.name);
-    let edit = json!({"metadata": {"name": "edit-locks"}, "rules": [{
-        "apiGroups": ["leasehold.dev"], "resources": ["distributedlocks"],
-        "verbs": ["get", "patch", "update"]}]});
-    let roles = Api::<Role>::namespaced(client.clone(), name);
-    roles
-        .create(&PostParams::default(), &serde_json::from_value(edit)?)
-        .await?;
-    for (person, kind, role) in [
-        ("jane", "ClusterRole", "leasehold-lock-admin"),
-        ("john", "Role", "edit-locks"),
-    ] {
-        let binding = json!({"metadata": {"name": person},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
-            "subjects": [{"kind": "User", "name": person}]});
-        let bindings = Api::<RoleBinding>::namespaced(client.clone(), name);
-        let binding = serde_json::from_value(binding)?;
-        bindings.create(&PostParams::default(), &binding).await?;
-        eventually("their rights", LIMIT, async || {
-            let asked = ["auth", "can-i", "patch", "dlock", "--as", person];
-            let answer = namespace.kubectl(&asked).await.ok()?;
-            answer.success.then_some(())
-        })
-        .await?;
-    }
-    Ok(())
-}
 
 fn force(lease: &Value, actor: &str, reason: &str) -> Value {
     json!({"leaseId": lease, "mode": "Force", "reason": reason, "actor": actor})
