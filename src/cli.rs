@@ -17,6 +17,7 @@ mod file_limit;
 mod flags;
 mod gate;
 mod health;
+pub mod kubectl;
 mod listen;
 mod log;
 mod operator;
