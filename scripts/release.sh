@@ -53,7 +53,7 @@ plugin_archive() {
   rm -rf "$folder"
   mkdir -p "$folder/man"
   scripts/binary.sh kubectl-leasehold "$2" "$folder/kubectl-leasehold"
-  # Built for this machine's architecture, or else by a debug build.
+  # By a debug build: this machine cannot run the binary of another architecture.
   cargo run --locked --quiet --bin kubectl-leasehold -- manual "$folder/man"
   cp LICENSE "$folder/"
   time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}

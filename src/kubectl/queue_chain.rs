@@ -1,7 +1,7 @@
 //! Who waits for whom: from a lock to its holder, to the locks that the holder waits for, and so on.
 //!
 //! A holder and a waiter are the same party if they have the same session. The apps of a pod share its session, so a
-//! circle of sessions is only a *possible* deadlock: the app that waits need not be the one that holds.
+//! cycle of sessions is only a *possible* deadlock: the app that waits need not be the one that holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct Wait<'a> {
     pub position: usize,
 }
 
-/// One party of a circle: it holds a lock, and waits for the one of the next party.
+/// One party of a cycle: it holds a lock, and waits for the one of the next party.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Party<'a> {
     /// The lock that it holds.
@@ -33,8 +33,8 @@ pub struct Party<'a> {
 pub struct Chain<'a> {
     /// The locks, each after the one whose holder waits for it, each once.
     pub locks: Vec<&'a LockSeen>,
-    /// A circle, if one was found; it need not contain the first lock.
-    pub circle: Option<Vec<Party<'a>>>,
+    /// A cycle, if one was found; it need not contain the first lock.
+    pub cycle: Option<Vec<Party<'a>>>,
     /// Whether the chain has more than [`LINKS_MAX`] locks.
     pub is_cut: bool,
 }
@@ -101,8 +101,8 @@ impl<'a> Waits<'a> {
                 continue;
             };
             *followed += 1;
-            if chain.circle.is_none() {
-                chain.circle = circle_of(&way, wait.lock);
+            if chain.cycle.is_none() {
+                chain.cycle = cycle_of(&way, wait.lock);
             }
             if !met.contains(wait.lock.name.as_str()) {
                 next = Some(wait.lock);
@@ -111,9 +111,9 @@ impl<'a> Waits<'a> {
     }
 }
 
-/// Returns the circle that is closed if the last holder on the way waits for `lock`: the holder of `lock` is one of the
+/// Returns the cycle that is closed if the last holder on the way waits for `lock`: the holder of `lock` is one of the
 /// parties on the way.
-fn circle_of<'a>(way: &[(&'a LockSeen, usize)], lock: &'a LockSeen) -> Option<Vec<Party<'a>>> {
+fn cycle_of<'a>(way: &[(&'a LockSeen, usize)], lock: &'a LockSeen) -> Option<Vec<Party<'a>>> {
     let holder = lock.holder_session()?;
     let start = way
         .iter()
@@ -127,13 +127,13 @@ fn circle_of<'a>(way: &[(&'a LockSeen, usize)], lock: &'a LockSeen) -> Option<Ve
     waited.push(lock);
     let parties = parties.zip(waited);
     // The first party holds the lock that the last one waits for, which need not be the one on the way.
-    let mut circle: Vec<_> = parties
+    let mut cycle: Vec<_> = parties
         .map(|(holds, waits_for)| Party { holds, waits_for })
         .collect();
-    if let Some(first) = circle.first_mut() {
+    if let Some(first) = cycle.first_mut() {
         first.holds = lock;
     }
-    (circle.len() > 1).then_some(circle)
+    (cycle.len() > 1).then_some(cycle)
 }
 
 #[cfg(test)]
@@ -166,25 +166,25 @@ mod tests {
         chain.locks.iter().map(|lock| lock.name.clone()).collect()
     }
 
-    fn circle(chain: &Chain<'_>) -> Vec<(String, String)> {
-        let parties = chain.circle.iter().flatten();
+    fn cycle(chain: &Chain<'_>) -> Vec<(String, String)> {
+        let parties = chain.cycle.iter().flatten();
         parties
             .map(|party| (party.holds.name.clone(), party.waits_for.name.clone()))
             .collect()
     }
 
     #[test]
-    fn two_pods_that_wait_for_each_other_are_a_circle() {
+    fn two_pods_that_wait_for_each_other_are_a_cycle() {
         let locks = [lock("a", "p", &["q"]), lock("b", "q", &["p"])];
         let waits = Waits::of_locks(&locks);
         let chain = waits.chain_from(&locks[0]);
         assert_eq!(names(&chain), ["a", "b"]);
         let expected = [("a", "b"), ("b", "a")].map(|(a, b)| (a.to_owned(), b.to_owned()));
-        assert_eq!(circle(&chain), expected);
+        assert_eq!(cycle(&chain), expected);
     }
 
     #[test]
-    fn chain_of_five_has_an_end_and_no_circle() {
+    fn chain_of_five_has_an_end_and_no_cycle() {
         let locks = [
             lock("a", "1", &["x"]),
             lock("b", "2", &["1"]),
@@ -196,13 +196,13 @@ mod tests {
         let waits = Waits::of_locks(&locks);
         let chain = waits.chain_from(&locks[0]);
         assert_eq!(names(&chain), ["a", "b", "c", "d", "e"]);
-        assert_eq!(chain.circle, None);
+        assert_eq!(chain.cycle, None);
         assert_eq!(waits.of_holder(&locks[2])[0].position, 2);
         assert_eq!(names(&waits.chain_from(&locks[5])), ["z"]);
     }
 
     #[test]
-    fn two_ways_to_one_lock_are_no_circle() {
+    fn two_ways_to_one_lock_are_no_cycle() {
         let locks = [
             lock("a", "1", &[]),
             lock("b", "2", &["1"]),
@@ -212,11 +212,11 @@ mod tests {
         let waits = Waits::of_locks(&locks);
         let chain = waits.chain_from(&locks[0]);
         assert_eq!(names(&chain), ["a", "b", "d", "c"]);
-        assert_eq!(chain.circle, None);
+        assert_eq!(chain.cycle, None);
     }
 
     #[test]
-    fn circle_through_another_lock_of_the_same_holder_is_found() {
+    fn cycle_through_another_lock_of_the_same_holder_is_found() {
         // The pod p holds both a and b; q holds c, which p waits for, and waits for b.
         let locks = [
             lock("a", "p", &[]),
@@ -226,11 +226,11 @@ mod tests {
         let waits = Waits::of_locks(&locks);
         let chain = waits.chain_from(&locks[0]);
         let expected = [("b", "c"), ("c", "b")].map(|(a, b)| (a.to_owned(), b.to_owned()));
-        assert_eq!(circle(&chain), expected);
+        assert_eq!(cycle(&chain), expected);
     }
 
     #[test]
-    fn circle_behind_the_first_lock_is_found() {
+    fn cycle_behind_the_first_lock_is_found() {
         let locks = [
             lock("a", "1", &[]),
             lock("b", "2", &["1", "3"]),
@@ -239,13 +239,13 @@ mod tests {
         let waits = Waits::of_locks(&locks);
         let chain = waits.chain_from(&locks[0]);
         let expected = [("b", "c"), ("c", "b")].map(|(a, b)| (a.to_owned(), b.to_owned()));
-        assert_eq!(circle(&chain), expected);
+        assert_eq!(cycle(&chain), expected);
     }
 
     #[test]
-    fn a_holder_that_is_queued_for_its_own_lock_is_no_circle() {
+    fn a_holder_that_is_queued_for_its_own_lock_is_no_cycle() {
         let locks = [lock("a", "p", &["p"])];
-        assert_eq!(Waits::of_locks(&locks).chain_from(&locks[0]).circle, None);
+        assert_eq!(Waits::of_locks(&locks).chain_from(&locks[0]).cycle, None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why a pod waits for a lock: its place in the queue, and the chain of holders to its end.
+//! Why a pod waits for a lock: its position in the queue, and the chain of holders to its end.
 //!
 //! The explanation is a document, which `-o json` prints, and its text has nothing that the document lacks.
 
@@ -37,22 +37,22 @@ pub struct Why {
     pub being_deleted: bool,
     /// The pod that was asked about, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<PodPlace>,
+    pub pod: Option<QueuedPod>,
     /// The lock and those that its holder waits for, to the end of the chain.
     pub chain: Vec<Link>,
     /// Whether the chain is longer than what is shown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub chain_is_cut: bool,
-    /// A circle of pods that wait for each other; empty if there is none.
+    /// A cycle of pods that wait for each other; empty if there is none.
     pub possible_deadlock: Vec<DeadlockParty>,
     /// Whether an operator acts.
     pub operator: String,
 }
 
-/// The place of a pod in the queue.
+/// The position of a pod in the queue.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PodPlace {
+pub struct QueuedPod {
     /// The pod.
     pub pod: String,
     /// Whether the pod holds the lock itself.
@@ -156,7 +156,7 @@ pub fn pods_of(world: &World, lock: &LockSeen) -> Vec<String> {
 pub fn explain(world: &World, lock: &LockSeen, pod: Option<&str>) -> Why {
     let waits = Waits::of_locks(&world.locks);
     let chain = waits.chain_from(lock);
-    let circle = circle(&chain);
+    let cycle = cycle(&chain);
     Why {
         resource: lock.spec.resource.clone(),
         name: lock.name.clone(),
@@ -170,13 +170,13 @@ pub fn explain(world: &World, lock: &LockSeen, pod: Option<&str>) -> Why {
         being_deleted: lock.is_being_deleted,
         pod: pod
             .filter(|_| lock.status.is_ok())
-            .map(|pod| place(lock, pod)),
+            .map(|pod| queued_pod(lock, pod)),
         chain: (chain.locks.iter())
             .filter(|lock| is_held(lock))
             .map(|lock| link(world, &waits, lock))
             .collect(),
         chain_is_cut: chain.is_cut,
-        possible_deadlock: circle,
+        possible_deadlock: cycle,
         operator: words::operator(&world.operator),
     }
 }
@@ -186,11 +186,11 @@ fn is_held(lock: &LockSeen) -> bool {
     lock.status.is_err() || lock.holder_session().is_some()
 }
 
-fn place(lock: &LockSeen, pod: &str) -> PodPlace {
+fn queued_pod(lock: &LockSeen, pod: &str) -> QueuedPod {
     let nothing = DistributedLockStatus::default();
     let status = lock.status.as_ref().unwrap_or(&nothing);
     let position = status.waiters.iter().position(|waiter| waiter.pod == pod);
-    PodPlace {
+    QueuedPod {
         pod: pod.to_owned(),
         holds: status
             .holder
@@ -212,13 +212,13 @@ fn waiter(record: &WaiterRecord) -> Waiter {
     }
 }
 
-fn circle(chain: &Chain<'_>) -> Vec<DeadlockParty> {
+fn cycle(chain: &Chain<'_>) -> Vec<DeadlockParty> {
     let pod = |party: &Party<'_>| {
         let status = party.holds.status.as_ref().ok();
         let holder = status.and_then(|status| status.holder.as_ref());
         holder.map(|holder| holder.pod.clone()).unwrap_or_default()
     };
-    let parties = chain.circle.iter().flatten();
+    let parties = chain.cycle.iter().flatten();
     parties
         .map(|party| DeadlockParty {
             pod: pod(party),
@@ -315,8 +315,8 @@ impl Why {
             let _ = writeln!(out, "{resource} is free: {next}.");
             return out;
         }
-        if let Some(place) = &self.pod {
-            out += &place.text(
+        if let Some(pod) = &self.pod {
+            out += &pod.text(
                 &resource,
                 self.chain.first().map_or(0, |link| link.queue.len()),
             );
@@ -339,7 +339,7 @@ impl Why {
     }
 }
 
-impl PodPlace {
+impl QueuedPod {
     fn text(&self, resource: &str, queued: usize) -> String {
         let pod = escape(&self.pod);
         match self.position {

@@ -42,7 +42,7 @@ pub(crate) enum Failure {
     /// The command was carried out, and this is the bad result of it.
     #[error("error: {0}")]
     Unfulfilled(String),
-    /// Standard output was closed, as by `head`. Nobody is left to read an error.
+    /// The reader of standard output has ended, as `head` does. It would not read an error either.
     #[error("standard output is closed")]
     OutputClosed,
     /// Standard output cannot be written.

@@ -41,7 +41,7 @@ pub(super) struct OutputFlags {
     pub(super) no_headers: bool,
 }
 
-/// The format of what is no list of objects.
+/// The format of a document other than a list of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Document {
     /// As JSON.

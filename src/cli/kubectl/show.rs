@@ -25,7 +25,7 @@ pub(super) fn layout(no_headers: bool, wide: bool) -> Layout {
     }
 }
 
-/// Prints the only object, or a list of objects, in a format that is no table of ours.
+/// Prints the only object, or a list of objects, in a format other than our table.
 pub(super) fn objects(
     output: &Output,
     no_headers: bool,
@@ -33,7 +33,7 @@ pub(super) fn objects(
     is_list: bool,
 ) -> Result<(), Failure> {
     for object in &mut objects {
-        // kubectl leaves them out, too: nobody reads them.
+        // kubectl leaves them out, too: they are for the API server.
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
