@@ -5,7 +5,7 @@ use super::format::table::{Column, Table};
 use super::session_health::{Health, since};
 use super::words::{about, freed_in_cell, health_cell};
 use super::world::{LockSeen, World};
-use crate::crd::lock::DistributedLockStatus;
+use crate::crd::lock::{DistributedLockStatus, Holder};
 
 /// Returns the table of these locks, in their order. With `namespaces` each row begins with its namespace.
 #[must_use]
@@ -92,7 +92,7 @@ fn holder_cells(
     let cells = [
         holder.owner_id.clone(),
         holder.pod.clone(),
-        holder.node.clone().unwrap_or_default(),
+        node(world, lock, holder),
         token,
         about(&lease.acquired_at, world.now),
         status.waiters.len().to_string(),
@@ -100,6 +100,17 @@ fn holder_cells(
         freed_in_cell(&health),
     ];
     (cells, holder.session.clone())
+}
+
+/// Returns the node of a holder. A grant from the queue does not name it, and its session may.
+fn node(world: &World, lock: &LockSeen, holder: &Holder) -> String {
+    let key = (lock.namespace.clone(), holder.session.clone());
+    let session = world
+        .sessions
+        .seen()
+        .and_then(|sessions| sessions.get(&key));
+    let of_session = || session.and_then(|session| session.spec.node.clone());
+    holder.node.clone().or_else(of_session).unwrap_or_default()
 }
 
 fn unreadable() -> [String; 8] {

@@ -164,7 +164,7 @@ pub fn operator(operator: &Known<OperatorSeen>) -> String {
             escape(namespace)
         ),
         Known::Seen(OperatorSeen::Absent(why)) => format!(
-            "none is active ({}): in strict mode no lock is taken over, and no force release is done",
+            "none is active ({}): no force release is done, and in strict mode no lock is taken over",
             escape(why)
         ),
         Known::Unknown(why) => format!("unknown: {why}"),

@@ -6,7 +6,7 @@ use super::api::{Api, encoded};
 use super::failure::Failure;
 use super::flags::Document;
 use super::{fetch, lock_name, show, terminal};
-use crate::kubectl::world::{Known, LockSeen};
+use crate::kubectl::world::LockSeen;
 use crate::kubectl::{describe, timeline};
 
 /// The arguments of `describe`.
@@ -55,20 +55,19 @@ pub(super) async fn history(api: &Api, args: &HistoryArgs) -> Result<(), Failure
     if let Err(error) = &lock.status {
         terminal::complain(&format!("warning: the incidents cannot be read: {error}"));
     }
-    let events = match fetch::known(events(api, &lock).await)? {
-        Known::Seen(events) => events,
-        Known::Unknown(why) => {
-            terminal::complain(&format!("warning: the Events are missing: {why}"));
-            Vec::new()
-        }
-    };
-    let entries = timeline::entries(&lock, &events);
+    let events = fetch::known(events(api, &lock).await)?;
+    if let Some(why) = events.unknown() {
+        terminal::complain(&format!("warning: the Events are unknown: {why}"));
+    }
+    let entries = timeline::entries(&lock, events.seen().map_or(&[], Vec::as_slice));
     match args.output {
         Some(format) => terminal::print_document(format, &entries),
         None if entries.is_empty() => {
-            terminal::complain(
-                "Nothing is on record for this lock: incidents are kept in its status, Events for about an hour.",
-            );
+            terminal::complain(if events.unknown().is_some() {
+                "No incident is on record for this lock."
+            } else {
+                "Nothing is on record for this lock: incidents are kept in its status, Events for about an hour."
+            });
             Ok(())
         }
         None => show::table(

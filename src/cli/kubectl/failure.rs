@@ -126,14 +126,20 @@ fn missing(message: &str) -> Option<String> {
 
 /// Returns which `ClusterRole` grants a right; `None` if neither the chart nor Kubernetes has one for users.
 fn role(message: &str, right: &str) -> Option<&'static str> {
-    if right.contains(" nodes") {
-        None
-    } else if !message.contains(GROUP) {
-        Some("view")
-    } else if right.starts_with("patch") || right.starts_with("update") {
-        Some("leasehold-lock-admin")
-    } else {
-        Some("leasehold-view")
+    let is_read = ["get ", "list ", "watch "]
+        .iter()
+        .any(|verb| right.starts_with(verb));
+    let is_about = |kinds: &[&str]| kinds.iter().any(|kind| right.contains(kind));
+    // The group of a definition is another one, although its name ends with ours.
+    let is_ours = message.contains(&format!("API group \"{GROUP}\""));
+    match (is_ours, is_read) {
+        (true, true) => Some("leasehold-view"),
+        (true, false) => ["patch ", "update "]
+            .iter()
+            .any(|verb| right.starts_with(verb))
+            .then_some("leasehold-lock-admin"),
+        (false, true) => is_about(&[" pods ", " events "]).then_some("view"),
+        (false, false) => None,
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         if object.is_null() {
             continue;
         }
-        let reviewed = review(object, &settings)?;
+        let reviewed = review_all(object, &settings)?;
         for note in &reviewed.notes {
             terminal::complain(note);
         }
@@ -65,9 +65,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .map_err(|error| Failure::Usage(format!("cannot print the result: {error}")))?;
         out.extend(["---\n", &text]);
     }
-    terminal::print(&out)?;
     match denied {
-        0 => Ok(()),
+        0 => terminal::print(&out),
+        // No part of it: a program that reads it would create pods without their sidecar.
         _ => Err(Failure::Unfulfilled(
             "the webhook would reject a pod; see above what to change".to_owned(),
         )),
@@ -94,6 +94,26 @@ struct Reviewed {
     is_denied: bool,
 }
 
+/// Reviews an object, or each object of a list, as `kubectl get` prints it.
+fn review_all(mut object: Value, settings: &Injection) -> Result<Reviewed, Failure> {
+    let Some(items) = object["items"].as_array_mut().map(std::mem::take) else {
+        return review(object, settings);
+    };
+    let (mut notes, mut is_denied, mut reviewed) = (Vec::new(), false, Vec::new());
+    for item in items {
+        let one = review(item, settings)?;
+        notes.extend(one.notes);
+        is_denied |= one.is_denied;
+        reviewed.push(one.object);
+    }
+    object["items"] = Value::Array(reviewed);
+    Ok(Reviewed {
+        object,
+        notes,
+        is_denied,
+    })
+}
+
 fn review(mut object: Value, settings: &Injection) -> Result<Reviewed, Failure> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -102,12 +122,15 @@ fn review(mut object: Value, settings: &Injection) -> Result<Reviewed, Failure> 
     let Some(pod) = place.and_then(|(_, place)| object.pointer_mut(place)) else {
         return Ok(Reviewed {
             object,
-            notes: vec![format!("{name}: has no pod")],
+            notes: vec![format!(
+                "{name}: not changed; its kind is none with a pod that this command knows"
+            )],
             is_denied: false,
         });
     };
     let reviewed = decide(pod, settings)
         .map_err(|error| Failure::Usage(format!("{name} has no valid pod: {error}")))?;
+    let is_requested = pod["metadata"]["labels"]["leasehold.dev/inject"] == "true";
     let mut is_denied = false;
     let mut notes: Vec<_> = reviewed
         .warnings
@@ -123,7 +146,14 @@ fn review(mut object: Value, settings: &Injection) -> Result<Reviewed, Failure> 
                 .map_err(|error| {
                     Failure::Usage(format!("{name}: the sidecar cannot be added: {error}"))
                 })?;
-            format!("{name}: injected, if its namespace is labelled leasehold.dev/injection")
+            let values = if is_requested {
+                "on-request or enabled"
+            } else {
+                "enabled"
+            };
+            format!(
+                "{name}: injected in a namespace with the label leasehold.dev/injection={values}"
+            )
         }
         Decision::LeaveAlone => format!("{name}: not changed"),
         Decision::Skip => format!("{name}: not injected"),
@@ -180,6 +210,25 @@ mod tests {
                 reviewed.notes
             );
         }
+    }
+
+    #[test]
+    fn pods_of_a_list_get_the_sidecar() {
+        let mut pod = pod(&json!({}));
+        pod["kind"] = json!("Pod");
+        let settings = Injection::from_yaml("image: registry.example/leasehold:1").unwrap();
+        let list = json!({"kind": "List", "items": [pod, {"kind": "Service"}]});
+        let reviewed = review_all(list, &settings).unwrap();
+        let added = reviewed
+            .object
+            .pointer("/items/0/spec/initContainers/0/image");
+        assert_eq!(added, Some(&json!("registry.example/leasehold:1")));
+        assert_eq!(reviewed.object["items"][1], json!({"kind": "Service"}));
+        assert!(
+            reviewed.notes[0].ends_with("=enabled"),
+            "{:?}",
+            reviewed.notes
+        );
     }
 
     #[test]

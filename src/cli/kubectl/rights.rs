@@ -23,8 +23,8 @@ pub(super) const READ_EVENTS: &str = "Rights: get on distributedlocks, list on e
     has them.";
 
 /// For release requests.
-pub(super) const RELEASE: &str = "Rights: those of leasehold-view, and patch and force-release on distributedlocks: the \
-    ClusterRole leasehold-lock-admin has all.";
+pub(super) const RELEASE: &str = "Rights: get, list, watch, patch and force-release on distributedlocks: the ClusterRole \
+    leasehold-lock-admin. To see also the holder's session and pod: Kubernetes' own view.";
 
 /// For a lock of the user's own.
 pub(super) const HOLD: &str = "Rights: those of a sidecar, in the ClusterRole leasehold-sidecar. Bind it to your user with a \

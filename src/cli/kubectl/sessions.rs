@@ -54,8 +54,8 @@ pub(super) async fn elections(api: &Api, args: &Args) -> Result<(), Failure> {
 #[derive(Debug, clap::Args)]
 pub(super) struct TopArgs {
     /// How many locks.
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    count: usize,
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    count: u16,
     #[command(flatten)]
     table: Args,
 }
@@ -65,7 +65,7 @@ pub(super) async fn top(api: &Api, args: &TopArgs) -> Result<(), Failure> {
     let world = world(api, &args.table).await?;
     print(
         &args.table,
-        &top::table(&world, args.count, args.table.all_namespaces),
+        &top::table(&world, usize::from(args.count), args.table.all_namespaces),
         "No lock is held.",
     )
 }

@@ -92,7 +92,7 @@ pub(super) fn confirm(name: &str, resource: &str) -> Result<(), Failure> {
         .lock()
         .read_line(&mut answer)
         .map_err(Failure::Output)?;
-    let answer = answer.trim_end_matches(['\n', '\r']);
+    let answer = answer.trim();
     if answer == name || answer == resource {
         return Ok(());
     }

@@ -78,6 +78,8 @@ pub(super) async fn run(api: &Api, args: &Args) -> Result<(), Failure> {
         follow::until(api, &name, Some(args.timeout), met).await?
     };
     let Some(exists) = done else {
+        // The time may have passed without any answer, and then nothing is known of the lock.
+        lock_name::read(api, &name).await?;
         return Err(Failure::Unfulfilled(format!(
             "timed out waiting for the lock {} to be {}; see `kubectl leasehold why {name} --namespace {}`",
             args.lock,
