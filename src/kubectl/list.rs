@@ -10,7 +10,7 @@ use crate::crd::lock::{DistributedLockStatus, Holder};
 /// Returns the table of these locks, in their order. With `namespaces` each row begins with its namespace.
 #[must_use]
 pub fn table(world: &World, namespaces: bool) -> Table {
-    let mut columns = vec![
+    let columns = vec![
         Column::new("RESOURCE").flexible(),
         Column::new("HOLDER").flexible(),
         Column::new("POD").flexible().priority(3),
@@ -24,20 +24,9 @@ pub fn table(world: &World, namespaces: bool) -> Table {
         Column::new("SESSION-NAME").wide_only(),
         Column::new("AGE").wide_only(),
     ];
-    if namespaces {
-        columns.insert(0, Column::new("NAMESPACE").flexible());
-    }
-    let rows = world.locks.iter().map(|lock| {
-        let mut row = row(world, lock);
-        if namespaces {
-            row.insert(0, lock.namespace.clone());
-        }
-        row
-    });
-    Table {
-        columns,
-        rows: rows.collect(),
-    }
+    let rows = world.locks.iter();
+    let rows = rows.map(|lock| (lock.namespace.as_str(), row(world, lock)));
+    Table::of_namespaces(columns, rows, namespaces)
 }
 
 /// Shows the last lock of a table as deleted.

@@ -1,4 +1,4 @@
-//! Who waits for whom: from a lock to its holder, to the locks that the holder waits for, and so on.
+//! The chain of holders and waiters: from a lock to its holder, to the locks that the holder waits for, and so on.
 //!
 //! A holder and a waiter are the same party if they have the same session. The apps of a pod share its session, so a
 //! cycle of sessions is only a *possible* deadlock: the app that waits need not be the one that holds.

@@ -56,7 +56,7 @@ pub fn preview(
     out
 }
 
-/// Returns who gets the lock: the first waiter whose session is not over.
+/// Returns the next holder: the first waiter whose session is not over.
 fn next(world: &World, lock: &LockSeen) -> String {
     let waiters = lock.status.iter().flat_map(|status| &status.waiters);
     let mut live = waiters.filter(|waiter| {

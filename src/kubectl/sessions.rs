@@ -12,7 +12,7 @@ use crate::protocol::election;
 /// Returns the table of the sessions of `world`.
 #[must_use]
 pub fn table(world: &World, namespaces: bool) -> Table {
-    let mut columns = vec![
+    let columns = vec![
         Column::new("POD").flexible(),
         Column::new("NODE").flexible().priority(5),
         Column::new("STATE"),
@@ -25,9 +25,6 @@ pub fn table(world: &World, namespaces: bool) -> Table {
         Column::new("NAME").wide_only(),
         Column::new("AGE").wide_only(),
     ];
-    if namespaces {
-        columns.insert(0, Column::new("NAMESPACE").flexible());
-    }
     let (holds, waits) = counts(&world.locks);
     let sessions = world.sessions.seen().into_iter().flat_map(BTreeMap::values);
     let rows = sessions.map(|session| {
@@ -35,15 +32,9 @@ pub fn table(world: &World, namespaces: bool) -> Table {
         let count = |of: &BTreeMap<_, usize>| of.get(&key).copied().unwrap_or_default().to_string();
         let mut row = row(world, session);
         row.splice(6..6, [count(&holds), count(&waits)]);
-        if namespaces {
-            row.insert(0, session.namespace.clone());
-        }
-        row
+        (session.namespace.as_str(), row)
     });
-    Table {
-        rows: rows.collect(),
-        columns,
-    }
+    Table::of_namespaces(columns, rows, namespaces)
 }
 
 fn row(world: &World, session: &SessionSeen) -> Vec<String> {
@@ -81,7 +72,7 @@ fn counts(locks: &[LockSeen]) -> (Counts<'_>, Counts<'_>) {
 /// Returns the table of the elections among the locks of `world`.
 #[must_use]
 pub fn elections(world: &World, namespaces: bool) -> Table {
-    let mut columns = vec![
+    let columns = vec![
         Column::new("ELECTION").flexible(),
         Column::new("LEADER").flexible(),
         Column::new("NODE").flexible().priority(4),
@@ -90,14 +81,11 @@ pub fn elections(world: &World, namespaces: bool) -> Table {
         Column::new("CANDIDATES").priority(2),
         Column::new("SESSION").priority(2),
     ];
-    if namespaces {
-        columns.insert(0, Column::new("NAMESPACE").flexible());
-    }
     let elections = world.locks.iter().filter_map(|lock| {
         let name = lock.spec.resource.strip_prefix(election::PREFIX)?;
         let status = lock.status.as_ref().ok()?;
         let holder = status.holder.as_ref();
-        let mut row = vec![
+        let row = vec![
             name.to_owned(),
             holder.map_or_else(String::new, |holder| holder.pod.clone()),
             holder
@@ -114,15 +102,9 @@ pub fn elections(world: &World, namespaces: bool) -> Table {
                 health_cell(&Health::of_holder(world, &lock.namespace, holder))
             }),
         ];
-        if namespaces {
-            row.insert(0, lock.namespace.clone());
-        }
-        Some(row)
+        Some((lock.namespace.as_str(), row))
     });
-    Table {
-        rows: elections.collect(),
-        columns,
-    }
+    Table::of_namespaces(columns, elections, namespaces)
 }
 
 /// Returns the versions of the agents that run, and how many have each.

@@ -17,7 +17,7 @@ pub fn table(world: &World, count: usize, namespaces: bool) -> Table {
         .filter(|lock| lock.holder_session().is_some())
         .collect();
     held.sort_by_key(|lock| (Reverse(waiting(lock)), acquired_at(lock)));
-    let mut columns = vec![
+    let columns = vec![
         Column::new("RESOURCE").flexible(),
         Column::new("WAITING"),
         Column::new("LONGEST-WAIT").priority(2),
@@ -26,20 +26,9 @@ pub fn table(world: &World, count: usize, namespaces: bool) -> Table {
         Column::new("HOLDER").flexible().priority(5),
         Column::new("POD").flexible().priority(3),
     ];
-    if namespaces {
-        columns.insert(0, Column::new("NAMESPACE").flexible());
-    }
-    let rows = held.into_iter().take(count).map(|lock| {
-        let mut row = row(world, lock);
-        if namespaces {
-            row.insert(0, lock.namespace.clone());
-        }
-        row
-    });
-    Table {
-        columns,
-        rows: rows.collect(),
-    }
+    let rows = held.into_iter().take(count);
+    let rows = rows.map(|lock| (lock.namespace.as_str(), row(world, lock)));
+    Table::of_namespaces(columns, rows, namespaces)
 }
 
 fn row(world: &World, lock: &LockSeen) -> Vec<String> {

@@ -109,6 +109,26 @@ impl Table {
         }
     }
 
+    /// Returns a table whose rows each belong to a namespace. If `shown`, it is the first column.
+    #[must_use]
+    pub fn of_namespaces<'a>(
+        mut columns: Vec<Column>,
+        rows: impl Iterator<Item = (&'a str, Vec<String>)>,
+        shown: bool,
+    ) -> Self {
+        if shown {
+            columns.insert(0, Column::new("NAMESPACE").flexible());
+        }
+        let rows = rows.map(|(namespace, mut row)| {
+            if shown {
+                row.insert(0, namespace.to_owned());
+            }
+            row
+        });
+        let rows = rows.collect();
+        Self { columns, rows }
+    }
+
     /// Returns the text of the table, with a line break after each line.
     #[must_use]
     pub fn render(&self, layout: &Layout) -> String {
