@@ -33,9 +33,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub use api::{
-    AcquireError, AcquireRequest, Acquired, CompleteError, ElectionError, ElectionView, HoldError,
-    HolderView, Lead, LeaseError, LeaseView, Life, LockPage, LockView, QueryError, Released,
-    TooManyStreams, Verified,
+    AcquireError, AcquireRequest, Acquired, CompleteError, ElectionError, ElectionView, HeldView,
+    HoldError, HolderView, Lead, LeaseError, LeaseView, Life, LockPage, LockView, QueryError,
+    Released, Silence, TooManyStreams, Verified, WaiterView,
 };
 pub use config::{Config, OnTerm};
 pub use election::campaign::Campaign;

@@ -17,6 +17,7 @@ mod explain;
 mod faults;
 mod fencing;
 mod guard;
+mod held;
 mod locks;
 mod openapi;
 pub mod serve;
@@ -46,6 +47,8 @@ pub use openapi::document as openapi_document;
 pub struct HttpOptions {
     /// Names besides localhost that are allowed in the Host header, without a port.
     pub allowed_hosts: Vec<String>,
+    /// The namespace of the locks, which refusals name in a command; none without a cluster.
+    pub namespace: Option<String>,
 }
 
 /// When the head of a request had been read.
@@ -57,6 +60,7 @@ struct Arrived(Moment);
 struct Api {
     agent: Agent,
     allowed_hosts: Arc<[String]>,
+    namespace: Option<Arc<str>>,
 }
 
 impl Api {
@@ -64,6 +68,7 @@ impl Api {
         Self {
             agent,
             allowed_hosts: options.allowed_hosts.into(),
+            namespace: options.namespace.map(Arc::from),
         }
     }
 }

@@ -84,7 +84,7 @@ fn count_acquire(
             replayed: false, ..
         }) => "granted",
         Ok(Acquired::Granted { replayed: true, .. }) => "replayed",
-        Ok(Acquired::Held { .. }) => {
+        Ok(Acquired::Held(_)) => {
             driver.metrics.contended(request.resource.as_str());
             "held"
         }

@@ -9,7 +9,7 @@ use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::settings::ReleaseRequest;
-use crate::protocol::time::WallTime;
+use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{StoreWentBack, Token, TokenExhausted};
 use crate::store::StoreError;
 
@@ -93,14 +93,45 @@ pub enum Acquired {
         replayed: bool,
     },
     /// Another session has it, or this pod: for another lease, for an earlier caller, or on its way back.
-    Held {
-        /// The holder.
-        holder: HolderView,
-        /// How many wait for it.
-        queue_length: usize,
-        /// A sentence for people about why the caller did not get it, if there is more to say.
-        hint: Option<String>,
-    },
+    Held(Box<HeldView>),
+}
+
+/// A lock that a caller does not get, as far as the agent knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldView {
+    /// The holder.
+    pub holder: HolderView,
+    /// The number of waiters, without the caller.
+    pub queue_length: usize,
+    /// The position of this pod's entry in the lock's queue, from 1; none without an entry.
+    pub position: Option<usize>,
+    /// The first entries before this pod's, the oldest first. Without an entry: the first of the queue, but
+    /// none if this pod holds the lock itself, and serves its own callers first.
+    pub ahead: Vec<WaiterView>,
+    /// The silence of the holder's session; none unless the agent has read the session and may take over.
+    pub silence: Option<Silence>,
+    /// A sentence for people about why the caller did not get it, if there is more to say.
+    pub hint: Option<String>,
+}
+
+/// An entry in the queue of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterView {
+    /// The name that its app gave.
+    pub owner: OwnerId,
+    /// Its pod.
+    pub pod: String,
+    /// Since when it waits, by the clock of its pod. Informational.
+    pub queued_at: WallTime,
+}
+
+/// How long a session was not seen to be renewed, by the clock of this agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// When its last known renewal was observed. It may have been renewed since it was last read.
+    pub since: Moment,
+    /// When it is proven to be expired, if it is not renewed.
+    pub until: Moment,
 }
 
 /// The holder of a lock, as the store says.
@@ -206,14 +237,14 @@ pub enum HoldError {
     /// The lock was held until the wait was over.
     #[error("the lock is held")]
     Held {
-        /// The holder.
-        holder: Box<HolderView>,
-        /// The number of waiters.
-        queue_length: usize,
-        /// The hint of [`Acquired::Held`].
-        hint: Option<String>,
+        /// The lock.
+        resource: Resource,
+        /// What keeps it from the caller.
+        held: Box<HeldView>,
         /// The wait of the request; zero for a try.
         wait: Duration,
+        /// When the wait was over.
+        at: Moment,
     },
     /// The acquire failed.
     #[error(transparent)]

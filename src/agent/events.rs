@@ -11,7 +11,7 @@ use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
-use super::api::{HoldError, HolderView, LeaseError, LeaseView, TooManyStreams};
+use super::api::{HeldView, HoldError, LeaseError, LeaseView, TooManyStreams};
 use super::core::history::End;
 pub use super::core::stream::Request;
 use super::core::stream::{Cursor, Event, Next, Over, Status};
@@ -26,10 +26,10 @@ pub enum LeaseEvent {
     Waiting {
         /// What it waits for.
         resource: Resource,
-        /// Who has it; none while that is not known.
-        holder: Option<HolderView>,
-        /// How many wait for it.
-        queue_length: usize,
+        /// What keeps it from the caller; none while that is not known.
+        held: Option<Box<HeldView>>,
+        /// The time of the event.
+        at: Moment,
     },
     /// The lock is the caller's.
     Acquired(LeaseView),

@@ -161,15 +161,11 @@ impl Hold {
                     None => Stage::Failed(AcquireError::GrantEnded.into()),
                 }
             }
-            Ok(Acquired::Held {
-                holder,
-                queue_length,
-                hint,
-            }) => Stage::Failed(HoldError::Held {
-                holder: Box::new(holder),
-                queue_length,
-                hint,
+            Ok(Acquired::Held(held)) => Stage::Failed(HoldError::Held {
+                resource: self.resource.clone(),
+                held,
                 wait: self.wait,
+                at: self.driver.now(),
             }),
             Err(error) => Stage::Failed(error.into()),
         };
@@ -186,18 +182,14 @@ impl Hold {
     }
 
     fn still_waiting(&self) -> LeaseEvent {
-        let (holder, queue_length) = match outlook_of(&self.driver, &self.resource) {
-            Some(Acquired::Held {
-                holder,
-                queue_length,
-                ..
-            }) => (Some(holder), queue_length),
-            _ => (None, 0),
+        let held = match outlook_of(&self.driver, &self.resource) {
+            Some(Acquired::Held(held)) => Some(held),
+            _ => None,
         };
         LeaseEvent::Waiting {
             resource: self.resource.clone(),
-            holder,
-            queue_length,
+            held,
+            at: self.driver.now(),
         }
     }
 }

@@ -102,6 +102,7 @@ impl Flags {
     pub(super) fn http_options(&self) -> HttpOptions {
         HttpOptions {
             allowed_hosts: self.allow_host.clone(),
+            namespace: None,
         }
     }
 

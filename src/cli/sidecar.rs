@@ -11,6 +11,7 @@ use super::listen::AdminDefault;
 use super::serve::{Listeners, block_on};
 use crate::agent::{Config, Memory};
 use crate::clock;
+use crate::http::HttpOptions;
 use crate::state_file::StateFile;
 use crate::{http, shutdown};
 
@@ -35,8 +36,12 @@ async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
         .state_dir
         .as_deref()
         .map(|directory| memory(directory, &cluster.namespace));
+    let options = HttpOptions {
+        namespace: Some(cluster.namespace.clone()),
+        ..args.flags.http_options()
+    };
     let agent = cluster.agent(config, memory.transpose()?.flatten());
-    let router = http::router(agent.clone(), args.flags.http_options());
+    let router = http::router(agent.clone(), options);
     listeners.serve(agent, router, &args.flags, signalled).await
 }
 

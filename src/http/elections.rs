@@ -113,6 +113,5 @@ pub(super) async fn candidacy(
     OptionalJsonBody(body): OptionalJsonBody<CandidacyBody>,
 ) -> Result<Response, Problem> {
     let request = checks::candidacy(&election, body, &api.agent.pod().name)?;
-    let hold = api.agent.hold(request, arrived).await?;
-    Ok(super::events::hold_events(hold, connection))
+    super::events::hold_events(&api, request, arrived, connection).await
 }

@@ -18,8 +18,9 @@ use super::body::{JsonBody, LeaseInPath};
 use super::dto::HoldBody;
 use super::error::Problem;
 use super::serve::{Connection, paced};
-use super::{Api, Arrived, checks};
-use crate::agent::{EventsError, Hold, LeaseEvent};
+use super::{Api, Arrived, checks, explain};
+use crate::agent::{AcquireRequest, EventsError, LeaseEvent};
+use crate::protocol::time::Moment;
 pub(super) use data::EventData;
 
 /// The media type of server-sent events.
@@ -55,8 +56,7 @@ pub(super) async fn hold(
     JsonBody(body): JsonBody<HoldBody>,
 ) -> Result<Response, Problem> {
     let request = checks::hold(body, &api.agent.pod().name)?;
-    let hold = api.agent.hold(request, arrived).await?;
-    Ok(hold_events(hold, connection))
+    hold_events(&api, request, arrived, connection).await
 }
 
 /// Streams the events of a lease
@@ -88,16 +88,27 @@ pub(super) async fn lease_events(
         let event = events.next().await?;
         Some((event, events))
     });
-    Ok(stream_response(events.map(frame), connection))
+    // None of these events is a refusal, which names the namespace.
+    let frames = events.map(|event| frame(event, None));
+    Ok(stream_response(frames, connection))
 }
 
-/// Returns the events of a lease that this connection holds.
-pub(super) fn hold_events(hold: Hold, connection: Option<Extension<Connection>>) -> Response {
+/// Requests a lock for this connection. Returns the events.
+pub(super) async fn hold_events(
+    api: &Api,
+    request: AcquireRequest,
+    arrived: Moment,
+    connection: Option<Extension<Connection>>,
+) -> Result<Response, Problem> {
+    let namespace = api.namespace.clone();
+    let hold = api.agent.hold(request, arrived).await;
+    let hold = hold.map_err(|error| explain::hold_ended(error, namespace.as_deref()))?;
     let events = futures::stream::unfold(hold, |mut hold| async move {
         let event = hold.next().await?;
         Some((event, hold))
     });
-    stream_response(events.map(frame), connection)
+    let frames = events.map(move |event| frame(event, namespace.as_deref()));
+    Ok(stream_response(frames, connection))
 }
 
 /// Returns a response that streams server-sent events, one at a time.
@@ -115,12 +126,10 @@ pub(super) fn stream_response(
 }
 
 /// Encodes one event. JSON has no line breaks, so its data is one line.
-fn frame(event: LeaseEvent) -> String {
+fn frame(event: LeaseEvent, namespace: Option<&str>) -> String {
     if let LeaseEvent::Failed(error) = event {
-        return format!(
-            "event: error\ndata: {}\n\n",
-            Problem::from(error).document()
-        );
+        let problem = explain::hold_ended(error, namespace);
+        return format!("event: error\ndata: {}\n\n", problem.document());
     }
     let Some(data) = EventData::of(&event) else {
         return String::new();

@@ -5,12 +5,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::error::{Code, Problem};
+use super::held::Refusal;
 use super::{body, checks, explain, guard, internal};
-use crate::agent::{AcquireError, ElectionError, HolderView, LeaseError, TooManyStreams};
+use crate::agent::{
+    AcquireError, ElectionError, HeldView, HolderView, LeaseError, Silence, TooManyStreams,
+    WaiterView,
+};
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{OwnerId, Resource};
 use crate::protocol::lease::Loss;
-use crate::protocol::time::WallTime;
+use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{MAX_BASE, Revision, StoreWentBack, Token, TokenExhausted};
 use crate::store::StoreError;
 
@@ -61,7 +65,7 @@ fn request_example(code: Code) -> Option<Problem> {
 
 fn lease_example(code: Code) -> Option<Problem> {
     Some(match code {
-        Code::LockHeld => explain::lock_held(&holder(), 0, None, Duration::ZERO),
+        Code::LockHeld => lock_held()?,
         Code::LeaseUnknown => LeaseError::Unknown.into(),
         Code::LeaseLost => LeaseError::Lost(Loss::SessionExpired).into(),
         Code::ElectionUnknown => {
@@ -124,6 +128,35 @@ fn store_example(code: Code) -> Problem {
         _ => StoreError::Unavailable("connection refused".into()),
     };
     error.into()
+}
+
+/// A try of a caller in another pod, while one waits.
+fn lock_held() -> Option<Problem> {
+    let resource = Resource::parse("tenant_123:billing-close:2026-04").ok()?;
+    let seconds = |seconds| Moment::since_boot(Duration::from_secs(seconds));
+    let held = HeldView {
+        holder: holder(),
+        queue_length: 1,
+        position: None,
+        ahead: vec![WaiterView {
+            owner: OwnerId::from("worker-4"),
+            pod: "billing-6d5f-k8s2p".into(),
+            queued_at: WallTime(SINCE.0 + 60_000_000),
+        }],
+        silence: Some(Silence {
+            since: seconds(100),
+            until: seconds(115),
+        }),
+        hint: None,
+    };
+    let refusal = Refusal {
+        resource: &resource,
+        held: &held,
+        waited: Duration::ZERO,
+        now: seconds(106),
+        namespace: Some("team-a"),
+    };
+    Some(refusal.problem())
 }
 
 fn holder() -> HolderView {

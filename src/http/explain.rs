@@ -3,15 +3,11 @@
 //! The store's message is passed on if it names what is missing. It is never parsed for a decision,
 //! only to name the missing permission.
 
-use std::time::Duration;
-
-use serde_json::json;
-
-use super::dto::{HolderDto, time_text};
 use super::error::{Code, Problem};
+use super::held::Refusal;
 use crate::agent::{
-    AcquireError, CompleteError, ElectionError, EventsError, HoldError, HolderView, LeaseError,
-    QueryError, TooManyStreams,
+    AcquireError, CompleteError, ElectionError, EventsError, HoldError, LeaseError, QueryError,
+    TooManyStreams,
 };
 use crate::protocol::lease::Loss;
 use crate::protocol::token::Token;
@@ -70,17 +66,23 @@ impl From<AcquireError> for Problem {
     }
 }
 
-impl From<HoldError> for Problem {
-    fn from(error: HoldError) -> Self {
-        match error {
-            HoldError::Held {
-                holder,
-                queue_length,
-                hint,
-                wait,
-            } => lock_held(&holder, queue_length, hint, wait),
-            HoldError::Acquire(error) => error.into(),
+/// Returns the problem of a hold that ended without a lease, of a lock in a namespace.
+pub(super) fn hold_ended(error: HoldError, namespace: Option<&str>) -> Problem {
+    match error {
+        HoldError::Held {
+            resource,
+            held,
+            wait,
+            at,
+        } => Refusal {
+            resource: &resource,
+            held: &held,
+            waited: wait,
+            now: at,
+            namespace,
         }
+        .problem(),
+        HoldError::Acquire(error) => error.into(),
     }
 }
 
@@ -307,33 +309,6 @@ fn missing_right(words: &str) -> Option<String> {
         "" => format!("{verb} {resource}"),
         group => format!("{verb} {resource} in {group}"),
     })
-}
-
-/// Returns the problem for a lock with another holder.
-pub(super) fn lock_held(
-    holder: &HolderView,
-    queue_length: usize,
-    hint: Option<String>,
-    waited: Duration,
-) -> Problem {
-    let advice = if waited.is_zero() {
-        "send waitSeconds to join the queue, or retry later with backoff and jitter"
-    } else {
-        "waitSeconds have passed; send the request again to wait longer"
-    };
-    let since = time_text(holder.acquired_at);
-    let detail = format!(
-        "{} in pod {} has held the lock since {since}; {advice}",
-        holder.owner, holder.pod
-    );
-    let problem = Problem::new(Code::LockHeld, detail)
-        .with("acquired", false)
-        .with("holder", json!(HolderDto::from(holder)))
-        .with("queueLength", queue_length);
-    match hint {
-        Some(hint) => problem.with("hint", hint),
-        None => problem,
-    }
 }
 
 /// Returns the problem for an earlier token, or for a free lock.

@@ -14,7 +14,8 @@ use super::dto::{
     RenewBody,
 };
 use super::error::Problem;
-use super::{Api, Arrived, checks, explain};
+use super::held::Refusal;
+use super::{Api, Arrived, checks};
 use crate::agent::{Acquired, LeaseView, Released};
 
 const FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
@@ -40,17 +41,20 @@ pub(super) async fn acquire(
     JsonBody(body): JsonBody<AcquireBody>,
 ) -> Result<Response, Problem> {
     let request = checks::acquire(body, &api.agent.pod().name)?;
-    let wait = request.wait;
+    let (resource, waited) = (request.resource.clone(), request.wait);
     match api.agent.acquire(request, arrived).await? {
         Acquired::Granted { lease, replayed } => {
             let answer = Json(AcquiredDto::new(&lease, replayed));
             Ok((fencing_token(&lease), answer).into_response())
         }
-        Acquired::Held {
-            holder,
-            queue_length,
-            hint,
-        } => Err(explain::lock_held(&holder, queue_length, hint, wait)),
+        Acquired::Held(held) => Err(Refusal {
+            resource: &resource,
+            held: &held,
+            waited,
+            now: api.agent.now(),
+            namespace: api.namespace.as_deref(),
+        }
+        .problem()),
     }
 }
 

@@ -6,6 +6,7 @@ mod connections;
 mod elections;
 mod events;
 mod floods;
+mod held;
 mod leases;
 mod local_only;
 mod requests;
@@ -65,6 +66,7 @@ impl Sidecar {
         let agent = Agent::new(config, stores.0, stores.1, Arc::new(clock.clone()));
         let options = HttpOptions {
             allowed_hosts: vec!["sidecar.test".into()],
+            namespace: Some("team-a".into()),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::agent::api::Silence;
 use crate::protocol::ids::{GrantId, Resource, SessionId};
 use crate::protocol::key::{GrantKey, SessionKey};
 use crate::protocol::lock::{Claim as ProtocolClaim, Lock};
@@ -64,6 +65,8 @@ pub(super) struct Claim {
     pub(super) has_place: bool,
     /// The lock with our grant, as the watch reported it.
     pub(super) reported: Option<Box<Stored<Lock>>>,
+    /// What was last observed of a holder's session, and whose that is.
+    pub(super) silence: Option<(SessionKey, Silence)>,
     /// At which revision the session was seen not to hold the lock.
     pub(super) gone_at: Option<Revision>,
     pub(super) once: Once,
@@ -165,6 +168,7 @@ impl Claim {
             queued: None,
             has_place: false,
             reported: None,
+            silence: None,
             gone_at: None,
             once: Once::default(),
             pace: Pace::default(),

@@ -68,7 +68,7 @@ pub(super) fn found(
     let Some(grant) = &lock.value.grant else {
         return Next::Decide(lock, source);
     };
-    let held = held_as_read(&lock.value, grant, claim, None);
+    let held = held_as_read(leases, claim, &lock.value, grant, None);
     if leases.session.live().map(Live::key) != Some(grant.holder.key()) {
         // A caller whose time is up before more is known is told at least this.
         record(leases, &claim.resource, Ok(held.clone()));

@@ -65,10 +65,10 @@ pub(super) fn written(
             Next::Recheck
         }
         (StoreError::Conflict | StoreError::NotFound(_), _) => Next::BackOff,
-        (StoreError::QueueFull, _) => held_still(claim, on, None),
+        (StoreError::QueueFull, _) => held_still(leases, claim, on, None),
         (StoreError::DeniedByPolicy(reason), Write::TakeOver) => {
             let hint = record_strict(leases.peers, reason, &mut leases.env);
-            held_still(claim, on, Some(hint))
+            held_still(leases, claim, on, Some(hint))
         }
         (error, Write::Rename) if !error.is_transient() => {
             let report = ClaimReport::RenameFailed(claim.resource.clone(), error);
@@ -116,10 +116,10 @@ fn lost_race(
 }
 
 /// The lock has the holder that it had when the write was decided.
-fn held_still(claim: &Claim, on: Box<Stored<Lock>>, hint: Option<String>) -> Next {
+fn held_still(leases: &Leases, claim: &Claim, on: Box<Stored<Lock>>, hint: Option<String>) -> Next {
     match &on.value.grant {
         Some(grant) => {
-            let held = held_as_read(&on.value, grant, claim, hint);
+            let held = held_as_read(leases, claim, &on.value, grant, hint);
             Next::held(on, Source::Known, held)
         }
         None => Next::BackOff,
@@ -134,7 +134,7 @@ fn applied(leases: &mut Leases, claim: &Claim, stored: Box<Stored<Lock>>) -> Nex
     }
     match &stored.value.grant {
         Some(grant) if claim.is_queued_in(&stored.value, pod) => {
-            let held = held_as_read(&stored.value, grant, claim, None);
+            let held = held_as_read(leases, claim, &stored.value, grant, None);
             Next::held(stored, Source::Known, held)
         }
         // It served another.

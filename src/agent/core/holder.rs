@@ -22,6 +22,7 @@ use super::limits::CALL_LIMIT;
 use super::next::Source;
 use super::peers::Peers;
 use super::report::ClaimReport;
+use crate::agent::api::Silence;
 
 /// How long a refusal by policy is taken as the answer to the next take-over too.
 const STRICT_REMEMBERED: Duration = Duration::from_secs(60);
@@ -42,6 +43,8 @@ pub(super) enum Fate {
     MayLive {
         /// What keeps the lock, if there is something to say.
         hint: Option<String>,
+        /// What was observed of its session.
+        silence: Option<Silence>,
         /// When more can be known, if it stays silent and this agent may judge.
         until: Option<Moment>,
         /// When it will be proven dead, if it looks as if it were.
@@ -97,6 +100,7 @@ impl Fate {
     pub(super) const fn unjudged(hint: String) -> Self {
         Self::MayLive {
             hint: Some(hint),
+            silence: None,
             until: None,
             dead_at: None,
         }
@@ -257,6 +261,7 @@ impl Judging {
             (None, Some(stored)) => self.revoke(*stored, judge.pod, env),
             (None, None) => Some(Fate::MayLive {
                 hint: None,
+                silence: None,
                 until: None,
                 dead_at: None,
             }),
@@ -330,6 +335,10 @@ fn observe(
             let is_near = until.since(env.now) <= PROOF_AWAITED;
             Some(Fate::MayLive {
                 hint: None,
+                silence: Some(Silence {
+                    since: observed.since(),
+                    until,
+                }),
                 until: Some(until),
                 dead_at: (looks_expired && is_near).then_some(until),
             })

@@ -95,15 +95,18 @@ fn by_fate(
     let Some(grant) = &lock.value.grant else {
         return Ok(Next::Recheck);
     };
+    claim.silence = None;
     match fate {
         Fate::Changed => Ok(Next::BackOff),
         Fate::MayLive {
             hint,
+            silence,
             until,
             dead_at,
         } => {
+            claim.silence = silence.map(|silence| (grant.holder.key(), silence));
             let outlook = Outlook {
-                held: held_as_read(&lock.value, grant, claim, hint),
+                held: held_as_read(leases, claim, &lock.value, grant, hint),
                 again_at: until,
                 dead_at,
             };
@@ -187,7 +190,7 @@ fn record_outlook(leases: &mut Leases, claim: &Claim, source: Source, outlook: &
     let held = outlook.held.clone();
     match source {
         Source::Read(sent) => {
-            let is_kept = matches!(&held, Acquired::Held { holder, .. } if holder.kept);
+            let is_kept = matches!(&held, Acquired::Held(held) if held.holder.kept);
             if outlook.dead_at.is_none() && is_kept {
                 callers.queue_tries(&held, now.after(KEPT_IS_GIVEN_WITHIN));
             }

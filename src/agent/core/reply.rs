@@ -11,10 +11,11 @@
 //!
 //! A free lock has no queue: a release hands the lock to the first waiter in the same write.
 
-use crate::agent::api::{AcquireError, Acquired, HolderView, LeaseView};
+use crate::agent::api::{AcquireError, Acquired, HeldView, HolderView, LeaseView, WaiterView};
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::object::Stored;
+use crate::protocol::queue::Waiter;
 use crate::protocol::time::Moment;
 
 use super::answers;
@@ -26,6 +27,8 @@ use super::leases::Leases;
 use super::session::Live;
 use super::warm::Warm;
 
+/// How many queue entries before a caller's are named.
+const AHEAD_MAX: usize = 5;
 /// What to say of a lock that serves a lease of this pod.
 const HELD_HERE: &str = "this pod holds the lock itself; locks are not reentrant";
 /// What to say of a lock that this pod holds and that another of its callers gets.
@@ -162,11 +165,18 @@ pub(super) fn held_here(
     let (holder, stored, hint) = by_lease.or_else(warm)?;
     let own = leases.session.live().map(Live::key);
     let waiting = leases.acquiring.waiting_for(&stored.value, own.as_ref());
-    Some(Acquired::Held {
+    let entries = stored.value.waiters.entries();
+    let index = entries
+        .iter()
+        .position(|waiter| Some(waiter.claimant.key()) == own);
+    Some(Acquired::Held(Box::new(HeldView {
         holder,
         queue_length: waiting.saturating_sub(usize::from(is_waiting)),
+        position: index.map(|index| index + 1),
+        ahead: first_of(&entries[..index.unwrap_or(0)]),
+        silence: None,
         hint: Some(hint.into()),
-    })
+    })))
 }
 
 fn held_by_lease<'a>(
@@ -207,6 +217,16 @@ pub(in crate::agent) fn holder_view(lock: &Lock, grant: &Grant) -> HolderView {
     }
 }
 
+/// Returns the first of these queue entries, as many as are named.
+fn first_of(entries: &[Waiter]) -> Vec<WaiterView> {
+    let views = entries.iter().map(|waiter| WaiterView {
+        owner: waiter.claimant.owner.clone(),
+        pod: waiter.claimant.pod.name.to_string(),
+        queued_at: waiter.queued_at,
+    });
+    views.take(AHEAD_MAX).collect()
+}
+
 pub(super) fn granted(lease: LeaseView, replayed: bool) -> Acquired {
     Acquired::Granted { lease, replayed }
 }
@@ -227,11 +247,11 @@ fn explain_kept(
 }
 
 fn hinted(mut acquired: Acquired, words: &str) -> Acquired {
-    if let Acquired::Held { holder, hint, .. } = &mut acquired
-        && holder.kept
-        && hint.is_none()
+    if let Acquired::Held(held) = &mut acquired
+        && held.holder.kept
+        && held.hint.is_none()
     {
-        *hint = Some(words.into());
+        held.hint = Some(words.into());
     }
     acquired
 }
@@ -239,16 +259,23 @@ fn hinted(mut acquired: Acquired, words: &str) -> Acquired {
 /// Returns the answer to a caller that cannot have the lock, from the lock as it was read. The grant may be
 /// this session's own, on its way back. The claim's own queue entry is not counted.
 pub(super) fn held_as_read(
+    leases: &Leases,
+    claim: &Claim,
     lock: &Lock,
     grant: &Grant,
-    claim: &Claim,
     hint: Option<String>,
 ) -> Acquired {
-    let others = lock.waiters.entries().iter();
-    let others = others.filter(|waiter| waiter.grant != claim.grant);
-    Acquired::Held {
+    let own = claim.key(leases.session.pod());
+    let entries = lock.waiters.entries();
+    let index = entries.iter().position(|waiter| Some(waiter.key()) == own);
+    let silence = claim.silence.as_ref();
+    let silence = silence.filter(|(session, _)| *session == grant.holder.key());
+    Acquired::Held(Box::new(HeldView {
         holder: holder_view(lock, grant),
-        queue_length: others.count(),
+        queue_length: entries.len() - usize::from(index.is_some()),
+        position: index.map(|index| index + 1),
+        ahead: first_of(&entries[..index.unwrap_or(entries.len())]),
+        silence: silence.map(|(_, silence)| *silence),
         hint,
-    }
+    }))
 }

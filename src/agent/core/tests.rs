@@ -5,6 +5,7 @@ mod claims;
 mod leases;
 mod model;
 mod observed;
+mod refused;
 mod releases;
 mod resuming;
 mod session;

@@ -176,7 +176,7 @@ impl Candidate {
             match acquire(&driver, request, driver.now()).await? {
                 Acquired::Granted { lease, .. } => Ok(lease.lease),
                 // Its time is never up.
-                Acquired::Held { .. } => Err(AcquireError::GrantEnded),
+                Acquired::Held(_) => Err(AcquireError::GrantEnded),
             }
         }
     }

@@ -9,7 +9,7 @@ use futures::future::select_all;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
-use super::hold::{Event, Hold, Holder, Lease, Problem, Request};
+use super::hold::{Event, Hold, Holder, Lease, Problem, Queue, Request};
 use super::link::{Link, Message, receive, tell};
 use super::slots::Slot;
 use super::status_line::{StatusLine, Waiting};
@@ -79,7 +79,7 @@ pub(super) struct Progress {
     /// Since when the sidecar has this request in its queue.
     waits_since: Option<Moment>,
     holder: Option<Holder>,
-    queue_length: u64,
+    queue: Queue,
     /// Whether a person sees this in a line of the terminal.
     is_shown: bool,
     /// Why the last try failed.
@@ -88,18 +88,18 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Records that the request is queued, and logs changes: of several slots only the first.
-    fn wait(&mut self, args: &Args, holder: Option<Holder>, queue_length: u64) {
+    fn wait(&mut self, args: &Args, holder: Option<Holder>, queue: Queue) {
         let changes = args.concurrency.is_none() && holder != self.holder;
         if !self.is_shown && (self.waits_since.is_none() || changes) {
             let (owner, pod, since) = described(holder.as_ref());
             tracing::info!(
                 resource = %args.lock, ownerId = owner, pod, heldSince = since,
-                queueLength = queue_length,
+                queueLength = queue.length, position = queue.position,
                 "lock held; waiting"
             );
         }
         self.waits_since.get_or_insert_with(|| SystemClock.now());
-        (self.holder, self.queue_length) = (holder, queue_length);
+        (self.holder, self.queue) = (holder, queue);
     }
 
     /// Returns what a person sees of it, if the request is queued.
@@ -108,7 +108,7 @@ impl Progress {
             lock,
             since,
             holder: self.holder.as_ref(),
-            queue_length: self.queue_length,
+            queue: self.queue,
         })
     }
 }
@@ -319,11 +319,8 @@ async fn try_once(
                 let slot = slot.clone();
                 return Ok(Ok(Holding { hold, lease, slot }));
             }
-            Some(Event::Waiting {
-                holder,
-                queue_length,
-            }) => {
-                progress.borrow_mut().wait(args, holder, queue_length);
+            Some(Event::Waiting { holder, queue }) => {
+                progress.borrow_mut().wait(args, holder, queue);
             }
             Some(Event::Failed(problem)) => return Ok(Err(problem)),
             Some(_) => {}

@@ -58,7 +58,7 @@ pub(super) struct Lease {
 pub(super) enum Event {
     Waiting {
         holder: Option<Holder>,
-        queue_length: u64,
+        queue: Queue,
     },
     Acquired(Lease),
     /// The lease is valid until then.
@@ -95,6 +95,15 @@ pub(super) struct Holder {
     pub(super) held_since: String,
 }
 
+/// The queue of a lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Queue {
+    /// The number of waiters besides this request.
+    pub(super) length: u64,
+    /// The position of the pod's entry, from 1; none without an entry, and from an older sidecar.
+    pub(super) position: Option<u64>,
+}
+
 /// The data of all events and problem documents. Fields of later versions are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -108,6 +117,7 @@ struct Data {
     message: String,
     holder: Option<Holder>,
     queue_length: u64,
+    position: Option<u64>,
     code: String,
     status: u16,
     completed: Option<Vec<String>>,
@@ -254,7 +264,10 @@ fn parse(event: &[u8], sent: Moment) -> anyhow::Result<Option<Event>> {
     Ok(Some(match name {
         "waiting" => Event::Waiting {
             holder: data.holder,
-            queue_length: data.queue_length,
+            queue: Queue {
+                length: data.queue_length,
+                position: data.position,
+            },
         },
         "acquired" => Event::Acquired(Lease {
             id: data.lease_id,

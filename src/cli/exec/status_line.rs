@@ -11,9 +11,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing_appender::non_blocking::NonBlocking;
 
 use super::acquire::Progress;
-use super::hold::Holder;
+use super::hold::{Holder, Queue};
 use crate::cli::output;
 use crate::clock::{Clock as _, SystemClock};
+use crate::kubectl::words::ordinal;
 use crate::protocol::time::{Moment, WallTime};
 
 /// How often it is checked for changes.
@@ -35,7 +36,7 @@ pub(super) struct Waiting<'a> {
     pub(super) lock: &'a str,
     pub(super) since: Moment,
     pub(super) holder: Option<&'a Holder>,
-    pub(super) queue_length: u64,
+    pub(super) queue: Queue,
 }
 
 impl StatusLine {
@@ -89,10 +90,14 @@ impl Waiting<'_> {
                 let _infallible = write!(text, " for {}", short(held));
             }
         }
-        // None are known until the own entry is there.
-        if self.queue_length > 0 {
-            let _infallible = write!(text, ", {} in the queue", self.queue_length);
-        }
+        let others = self.queue.length;
+        let queue = match self.queue.position.map(usize::try_from) {
+            Some(Ok(position)) => format!(", {} of {} in the queue", ordinal(position), others + 1),
+            _ if others > 0 => format!(", {others} in the queue"),
+            // None are known until the own entry is there.
+            _ => String::new(),
+        };
+        text.push_str(&queue);
         text
     }
 }
@@ -129,12 +134,15 @@ fn width() -> usize {
 mod tests {
     use super::*;
 
-    fn text(holder: Option<&Holder>) -> String {
+    fn text(holder: Option<&Holder>, position: Option<u64>) -> String {
         let waiting = Waiting {
             lock: "import",
             since: Moment::since_boot(Duration::from_secs(10)),
             holder,
-            queue_length: 2,
+            queue: Queue {
+                length: 2,
+                position,
+            },
         };
         let wall = "2026-11-27T10:04:00Z".parse::<jiff::Timestamp>().unwrap();
         let now = Moment::since_boot(Duration::from_secs(22));
@@ -143,20 +151,20 @@ mod tests {
 
     #[test]
     fn line_names_the_holder_and_both_times() {
-        assert_eq!(text(None), "waiting 12 s for import, 2 in the queue");
+        assert_eq!(text(None, None), "waiting 12 s for import, 2 in the queue");
         let mut holder = Holder {
             owner_id: "anna".into(),
             pod: "report-x7".into(),
             held_since: "2026-11-27T10:01:00Z".into(),
         };
         assert_eq!(
-            text(Some(&holder)),
-            "waiting 12 s for import: held by anna (pod report-x7) for 3 min, 2 in the queue"
+            text(Some(&holder), Some(3)),
+            "waiting 12 s for import: held by anna (pod report-x7) for 3 min, 3rd of 3 in the queue"
         );
         holder.owner_id = holder.pod.clone();
         holder.held_since = "2026-11-27T08:01:00Z".into();
         assert_eq!(
-            text(Some(&holder)),
+            text(Some(&holder), None),
             "waiting 12 s for import: held by report-x7 for 2 h 3 min, 2 in the queue"
         );
     }

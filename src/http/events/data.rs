@@ -3,8 +3,9 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::super::dto::{AcquiredDto, HolderDto, PERSON_ASKED, time_text, whole_ms};
+use super::super::dto::{AcquiredDto, PERSON_ASKED, time_text, whole_ms};
 use super::super::explain::loss_detail;
+use super::super::held::HeldDto;
 use crate::agent::{LeaseEvent, LeaseView, Request};
 
 /// The data of an event, by the event's name. The data of `error` is a Problem.
@@ -33,10 +34,8 @@ pub(in crate::http) enum EventData {
 pub(in crate::http) struct WaitingDto {
     /// The requested resource.
     resource: String,
-    /// The last observed holder; null if it is not known.
-    holder: Option<HolderDto>,
-    /// The number of queue entries: one for each waiting pod.
-    queue_length: usize,
+    #[serde(flatten)]
+    held: HeldDto,
 }
 
 /// The lease is still valid.
@@ -123,14 +122,11 @@ impl EventData {
     /// Returns the data; `None` for an error, whose data is a problem.
     pub(in crate::http) fn of(event: &LeaseEvent) -> Option<Self> {
         Some(match event {
-            LeaseEvent::Waiting {
-                resource,
-                holder,
-                queue_length,
-            } => Self::Waiting(WaitingDto {
+            LeaseEvent::Waiting { resource, held, at } => Self::Waiting(WaitingDto {
                 resource: resource.to_string(),
-                holder: holder.as_ref().map(HolderDto::from),
-                queue_length: *queue_length,
+                held: held
+                    .as_deref()
+                    .map_or_else(HeldDto::default, |held| HeldDto::at(*at, held)),
             }),
             LeaseEvent::Acquired(lease) => Self::Acquired(AcquiredDto::new(lease, false)),
             LeaseEvent::Heartbeat(lease) => Self::Heartbeat(lease.into()),
@@ -175,5 +171,83 @@ impl From<&LeaseView> for HeartbeatDto {
             valid_for_ms: whole_ms(lease.valid_for),
             expires_at: time_text(lease.expires_at),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::super::held::Refusal;
+    use super::*;
+    use crate::agent::{HeldView, HolderView, Silence, WaiterView};
+    use crate::protocol::ids::Resource;
+    use crate::protocol::time::{Moment, WallTime};
+    use crate::protocol::token::Token;
+
+    /// It has each field that can be absent.
+    fn held() -> HeldView {
+        HeldView {
+            holder: HolderView {
+                owner: "worker-3".into(),
+                pod: "billing".into(),
+                token: Token::from_raw(7),
+                acquired_at: WallTime(0),
+                metadata: [].into(),
+                kept: false,
+            },
+            queue_length: 1,
+            position: Some(2),
+            ahead: vec![WaiterView {
+                owner: "worker-4".into(),
+                pod: "invoices".into(),
+                queued_at: WallTime(0),
+            }],
+            silence: Some(Silence {
+                since: Moment::default(),
+                until: Moment::since_boot(Duration::from_secs(15)),
+            }),
+            hint: Some("more".into()),
+        }
+    }
+
+    #[test]
+    fn waiting_has_the_fields_of_a_refusal() {
+        let resource = Resource::parse("close").unwrap();
+        let at = Moment::since_boot(Duration::from_secs(6));
+        let event = LeaseEvent::Waiting {
+            resource: resource.clone(),
+            held: Some(Box::new(held())),
+            at,
+        };
+        let waiting = serde_json::to_value(EventData::of(&event)).unwrap();
+        let refusal = Refusal {
+            resource: &resource,
+            held: &held(),
+            waited: Duration::ZERO,
+            now: at,
+            namespace: None,
+        };
+        let refused = refusal.problem().document();
+        let mut fields = waiting.as_object().unwrap().clone();
+        assert_eq!(fields.remove("resource"), Some("close".into()));
+        assert_eq!(fields.len(), 7, "{fields:?}");
+        for (name, value) in fields {
+            assert_eq!(refused[&name], value, "{name}");
+        }
+        assert_eq!(waiting["takeOverAfterMs"], 9_000);
+    }
+
+    #[test]
+    fn waiting_for_an_unknown_holder_has_no_guesses() {
+        let event = LeaseEvent::Waiting {
+            resource: Resource::parse("close").unwrap(),
+            held: None,
+            at: Moment::default(),
+        };
+        let waiting = serde_json::to_value(EventData::of(&event)).unwrap();
+        let expected = serde_json::json!({"resource": "close", "holder": null, "queueLength": 0,
+            "ahead": []});
+        assert_eq!(waiting, expected);
     }
 }

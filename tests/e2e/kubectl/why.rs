@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{contains, run, run_as, why};
@@ -154,5 +155,62 @@ async fn chain_of_five_pods_is_followed_and_is_no_deadlock() -> Result<()> {
         ],
     )?;
     ensure!(!said.contains("deadlock"), "{said}");
+    Ok(())
+}
+
+/// Returns a queue, with times that can be compared: their texts have zeros at the end, or not.
+fn queue(entries: &Value) -> Result<Vec<(String, String, Timestamp)>> {
+    let entries = entries.as_array().context("a queue")?;
+    let text = |value: &Value| value.as_str().map(str::to_owned).context("a text");
+    let parsed = entries.iter().map(|entry| {
+        let queued_at = text(&entry["queuedAt"])?.parse()?;
+        anyhow::Ok((text(&entry["ownerId"])?, text(&entry["pod"])?, queued_at))
+    });
+    parsed.collect()
+}
+
+/// What an app is told by its sidecar, and a person by the plugin.
+#[tokio::test(flavor = "multi_thread")]
+async fn refusal_of_a_queued_pod_says_what_why_says() -> Result<()> {
+    let cluster = complete(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("refusal").await?;
+    let [a, b, c, d] = sidecars(&namespace, ["a", "b", "c", "d"]).await?;
+    a.acquire_for_long("report").await?.granted()?;
+    let _of_b = b.wait_for_long("report", 120).await?;
+    until_queued(&namespace, "report", 1).await?;
+    let of_c = c.wait_for_long("report", 15).await?;
+    until_queued(&namespace, "report", 2).await?;
+
+    let tried = d.acquire_for_long("report").await?;
+    let tried = tried.problem(409, "lock_held")?.json;
+    let why = run(&namespace, &["why", "report", "--pod", "c", "-o", "json"]).await?;
+    let why = why.json()?;
+    let refused = of_c.answer().await?.problem(409, "lock_held")?.json;
+    let link = &why["chain"][0];
+    for told in [&refused, &tried] {
+        for field in ["ownerId", "pod", "fencingToken"] {
+            let (told, shown) = (&told["holder"][field], &link[field]);
+            ensure!(told == shown && *told != Value::Null, "{told}\n{why}");
+        }
+        let detail = told["detail"].as_str().context("a sentence")?;
+        let command = detail.split('`').nth(1).context("a command")?;
+        let named = format!(
+            "kubectl leasehold why report --namespace {}",
+            namespace.name
+        );
+        ensure!(command == named, "{detail}");
+    }
+    ensure!(
+        refused["position"] == 2 && why["pod"]["position"] == 2,
+        "{refused}"
+    );
+    ensure!(
+        queue(&refused["ahead"])? == queue(&why["pod"]["ahead"])?,
+        "{refused}"
+    );
+    ensure!(queue(&tried["ahead"])? == queue(&link["queue"])?, "{tried}");
+    // A try reads the session of the holder, which lives.
+    let left = tried["takeOverAfterMs"].as_u64().context("a time")?;
+    ensure!((1..=63_000).contains(&left), "{tried}");
     Ok(())
 }

@@ -155,6 +155,7 @@ impl App {
         let agent = Agent::new(Config::new(pod), locks, sessions, Arc::clone(&clock) as _);
         let options = HttpOptions {
             allowed_hosts: vec![ALLOWED.to_owned()],
+            namespace: None,
         };
         let compat = Compat {
             election: ElectionName::parse("jobs").unwrap(),

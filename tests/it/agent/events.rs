@@ -84,20 +84,23 @@ async fn hold_reports_waiting_then_acquired_then_heartbeats() {
     let first = a.lease("r").await;
     let arrived = b.now();
     let mut hold = hold_for(&b, DAY).await;
-    let mut told = Moment::default();
+    let (mut told, mut renewed) = (Moment::default(), None);
     for _ in 0..5 {
         let event = hold.next().await;
-        let Some(LeaseEvent::Waiting {
-            resource, holder, ..
-        }) = &event
-        else {
+        let Some(LeaseEvent::Waiting { resource, held, at }) = &event else {
             panic!("not waiting: {event:?}");
         };
         assert_eq!(resource.as_str(), "r");
-        assert_eq!(holder.as_ref().map(|h| &*h.pod), Some("a"));
+        let pod = held.as_ref().map(|held| &*held.holder.pod);
+        assert_eq!((pod, *at), (Some("a"), b.now()));
+        let silence = held.as_ref().and_then(|held| held.silence);
+        assert!(silence.is_none_or(|silence| silence.since <= *at && *at < silence.until));
+        renewed = silence.map(|silence| silence.since).max(renewed);
         assert!(told == Moment::default() || b.now().since(told) <= THIRD);
         told = b.now();
     }
+    // The holder lives.
+    assert!(renewed.is_some_and(|renewed| b.now().since(renewed) < 2 * THIRD));
     a.agent.renew(&first.lease, None, a.now()).unwrap();
     a.agent.release(&first.lease).await.unwrap();
     let lease = acquired(&mut hold).await;

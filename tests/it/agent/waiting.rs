@@ -162,7 +162,7 @@ async fn timed_out_waiter_receives_the_holder_and_leaves_the_queue() {
     a.lease("r").await;
     let waiting = queued_waiter(&b, "b", 30).await;
     let answer = waiting.await.unwrap();
-    assert!(matches!(answer, Ok(Acquired::Held { holder, .. }) if holder.owner.as_str() == "app"));
+    assert!(matches!(answer, Ok(Acquired::Held(held)) if held.holder.owner.as_str() == "app"));
     eventually("it left the queue", || queue(&b).is_empty()).await;
 }
 

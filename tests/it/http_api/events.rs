@@ -16,7 +16,7 @@ use crate::memory_store::MemoryStore;
 /// An event: its name and its data.
 type Event = (String, Value);
 
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) struct Stream {
     response: Response,
@@ -43,7 +43,7 @@ impl Stream {
         Self { response, read }
     }
 
-    async fn hold(sidecar: &Sidecar, resource: &str) -> Self {
+    pub(super) async fn hold(sidecar: &Sidecar, resource: &str) -> Self {
         let body = json!({"resource": resource, "ownerId": "app"});
         Self::open(sidecar, Method::POST, "/v1/locks/hold", Some(body)).await
     }

@@ -55,7 +55,7 @@ impl Rig {
     }
 
     pub(super) fn is_held(&self, call: CallId) -> bool {
-        matches!(self.acquired(call), Some(Ok(Acquired::Held { .. })))
+        matches!(self.acquired(call), Some(Ok(Acquired::Held(_))))
     }
 
     /// Takes a write of the lock, and answers it with what was written.
@@ -272,7 +272,7 @@ fn waiter_on_its_own_pods_lock_does_not_count_itself() {
     let tried = rig.acquire(request(resource()));
     rig.live_on(SECOND * 3);
     let length = |call| match rig.acquired(call) {
-        Some(Ok(Acquired::Held { queue_length, .. })) => queue_length,
+        Some(Ok(Acquired::Held(held))) => held.queue_length,
         answer => panic!("{answer:?}"),
     };
     assert_eq!((length(waiting), length(tried)), (0, 1));
@@ -298,10 +298,10 @@ fn try_on_a_kept_lock_queues_for_a_quarter_second() {
     assert!(!rig.is_held(first) && !rig.is_held(again));
     rig.sleep(SECOND / 20);
     for call in [first, again] {
-        let Some(Ok(Acquired::Held { hint, .. })) = rig.acquired(call) else {
+        let Some(Ok(Acquired::Held(held))) = rig.acquired(call) else {
             panic!("{:?}", rig.acquired(call));
         };
-        assert!(hint.unwrap().contains("so it is in use"));
+        assert!(held.hint.unwrap().contains("so it is in use"));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::protocol::token::Token;
 
 impl Rig {
     /// Returns the session of the lock's other holder.
-    fn others(&self, version: u64) -> Stored<Session> {
+    pub(super) fn others(&self, version: u64) -> Stored<Session> {
         let mut session = self.core.live().unwrap().stored().value.clone();
         session.id = SessionId::from("another's");
         session.pod.uid = "another".into();
@@ -21,7 +21,7 @@ impl Rig {
 
     /// Queues a caller, and observes the holder's silence until it may be revoked. Returns the entry and
     /// the revocation.
-    fn queued_until_revocation(&mut self) -> (CallId, Waiter, OpId, Session) {
+    pub(super) fn queued_until_revocation(&mut self) -> (CallId, Waiter, OpId, Session) {
         let (call, waiter) = self.queued(waiting(600));
         loop {
             self.sleep_until_due();

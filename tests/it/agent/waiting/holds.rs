@@ -24,18 +24,12 @@ fn held_request(wait: u64) -> AcquireRequest {
 /// Asserts that the lock was held by the other pod, and returns the number of waiters.
 #[track_caller]
 fn assert_held(error: &HoldError, seconds: u64) -> usize {
-    let HoldError::Held {
-        holder,
-        queue_length,
-        wait,
-        ..
-    } = error
-    else {
+    let HoldError::Held { held, wait, .. } = error else {
         panic!("the lock was not held: {error:?}");
     };
-    assert_eq!(holder.owner.as_str(), "app");
+    assert_eq!(held.holder.owner.as_str(), "app");
     assert_eq!(*wait, Duration::from_secs(seconds));
-    *queue_length
+    held.queue_length
 }
 
 #[tokio::test(start_paused = true)]
