@@ -40,7 +40,7 @@ enum Wanted {
 /// Prints the candidates for the last of `words`.
 pub(super) fn run(words: &[String]) {
     let command = Plugin::command();
-    let begun = words.last().map_or("", String::as_str);
+    let begun = begun(words);
     let candidates = match wanted(&command, words) {
         Wanted::Words(words) => words,
         Wanted::Nothing => Vec::new(),
@@ -73,6 +73,15 @@ pub(super) fn run(words: &[String]) {
     let _unheard = terminal::print(&text);
 }
 
+/// Returns the word to complete. The value of `--flag=value` is a word of its own, and the shell keeps what is before it.
+fn begun(words: &[String]) -> &str {
+    let last = words.last().map_or("", String::as_str);
+    let value = last
+        .strip_prefix("--")
+        .and_then(|flag| flag.split_once('='));
+    value.map_or(last, |(_, value)| value)
+}
+
 /// Returns what the last of `words` can be.
 fn wanted(plugin: &clap::Command, words: &[String]) -> Wanted {
     let (begun, before) = words
@@ -99,6 +108,12 @@ fn wanted(plugin: &clap::Command, words: &[String]) -> Wanted {
     }
     if let Some(flag) = flag {
         return values_of(flag);
+    }
+    if !only_arguments
+        && begun.starts_with("--")
+        && let Some((name, _)) = begun.split_once('=')
+    {
+        return flag_of(plugin, command, name).map_or(Wanted::Nothing, values_of);
     }
     if begun.starts_with('-') && !only_arguments {
         return Wanted::Words(flags_of(plugin, command));
@@ -212,6 +227,7 @@ async fn names_of(wanted: &Wanted, words: &[String]) -> Option<Vec<(String, Stri
         .try_get_matches_from(std::iter::once("kubectl").chain(words.iter().map(String::as_str)));
     let flags = ClusterFlags::from_arg_matches(&parsed.ok()?).ok()?;
     let api = Api::connect(&flags).await.ok()?;
+    let begun = begun(words);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut names = Vec::new();
     if *wanted == Wanted::Namespaces {
@@ -227,10 +243,18 @@ async fn names_of(wanted: &Wanted, words: &[String]) -> Option<Vec<(String, Stri
             let parties = waiters.into_iter().flatten().chain([&status["holder"]]);
             names.extend(parties.map(|party| (text(&party["pod"]), String::new())));
         }
-        _ => names.push((
-            text(&object["metadata"]["name"]),
-            text(&object["spec"]["resource"]),
-        )),
+        _ => {
+            let (name, resource) = (
+                text(&object["metadata"]["name"]),
+                text(&object["spec"]["resource"]),
+            );
+            // A resource is offered, too, where its object has another name that was not begun.
+            if !name.starts_with(begun) && resource.starts_with(begun) {
+                names.push((resource, String::new()));
+            } else {
+                names.push((name, resource));
+            }
+        }
     };
     api.each(&locks(Some(&api.namespace)), "", take)
         .await
@@ -290,6 +314,18 @@ mod tests {
             ("release report --reason ", Wanted::Nothing),
         ] {
             assert_eq!(wanted_after(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn value_after_an_equals_sign_is_completed_alone() {
+        assert_eq!(wanted_after("why x --pod=wo"), Wanted::Pods);
+        assert_eq!(wanted_after("--namespace="), Wanted::Namespaces);
+        assert_eq!(words_after("why x --output=j"), ["json", "yaml"]);
+        assert_eq!(begun(&["--output=j".to_owned()]), "j");
+        assert_eq!(begun(&["jsonpath=x".to_owned()]), "jsonpath=x");
+        for line in ["list =", "list \u{e4}=", "list --=", "list -="] {
+            wanted_after(line);
         }
     }
 
