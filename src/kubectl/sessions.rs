@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::format::human::human;
 use super::format::table::{Column, Table};
+use super::list::node;
 use super::session_health::{Health, since};
 use super::words::{about, freed_in_cell, health_cell};
 use super::world::{LockSeen, SessionSeen, World};
@@ -88,9 +89,7 @@ pub fn elections(world: &World, namespaces: bool) -> Table {
         let row = vec![
             name.to_owned(),
             holder.map_or_else(String::new, |holder| holder.pod.clone()),
-            holder
-                .and_then(|holder| holder.node.clone())
-                .unwrap_or_default(),
+            holder.map_or_else(String::new, |holder| node(world, lock, holder)),
             status.token.to_string(),
             status
                 .lease

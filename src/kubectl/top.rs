@@ -11,12 +11,8 @@ use super::world::{LockSeen, World};
 /// Returns the table of the `count` held locks with the most waiters, and among equals of those that are held longest.
 #[must_use]
 pub fn table(world: &World, count: usize, namespaces: bool) -> Table {
-    let mut held: Vec<_> = world
-        .locks
-        .iter()
-        .filter(|lock| lock.holder_session().is_some())
-        .collect();
-    held.sort_by_key(|lock| (Reverse(waiting(lock)), acquired_at(lock)));
+    let mut held: Vec<_> = world.locks.iter().collect();
+    rank(&mut held, |lock| lock);
     let columns = vec![
         Column::new("RESOURCE").flexible(),
         Column::new("WAITING"),
@@ -29,6 +25,15 @@ pub fn table(world: &World, count: usize, namespaces: bool) -> Table {
     let rows = held.into_iter().take(count);
     let rows = rows.map(|lock| (lock.namespace.as_str(), row(world, lock)));
     Table::of_namespaces(columns, rows, namespaces)
+}
+
+/// Keeps the held locks, those with the most waiters first, and among equals those that are held longest.
+pub fn rank<T>(locks: &mut Vec<T>, lock_of: impl Fn(&T) -> &LockSeen) {
+    locks.retain(|one| lock_of(one).holder_session().is_some());
+    locks.sort_by_key(|one| {
+        let lock = lock_of(one);
+        (Reverse(waiting(lock)), acquired_at(lock))
+    });
 }
 
 fn row(world: &World, lock: &LockSeen) -> Vec<String> {

@@ -1,15 +1,18 @@
 //! `kubectl leasehold sessions`, `elections`, `top`, `tree` and `version`.
 
-use serde::Serialize;
 use std::collections::BTreeMap;
 
-use super::api::Api;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::api::{Api, locks, sessions as path_of_sessions};
 use super::failure::Failure;
-use super::flags::Document;
+use super::flags::{Document, OutputFlags};
 use super::{fetch, show, terminal};
 use crate::kubectl::format::table::{Table, escape_lines};
-use crate::kubectl::world::{Known, OperatorSeen, World};
+use crate::kubectl::world::{Known, LockSeen, OperatorSeen, World};
 use crate::kubectl::{sessions, top, tree, words};
+use crate::protocol::election;
 
 /// The arguments of a table about one namespace or all.
 #[derive(Debug, clap::Args)]
@@ -17,16 +20,22 @@ pub(super) struct Args {
     /// Of all namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Prints all columns.
-    #[arg(long)]
-    wide: bool,
-    /// Prints the table without its headers.
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+impl Args {
+    fn namespace<'a>(&self, api: &'a Api) -> Option<&'a str> {
+        (!self.all_namespaces).then_some(api.namespace.as_str())
+    }
 }
 
 /// Prints the sessions.
 pub(super) async fn sessions(api: &Api, args: &Args) -> Result<(), Failure> {
+    if args.output.of_objects().is_some() {
+        let objects = objects(api, &path_of_sessions(args.namespace(api))).await?;
+        return print_objects(args, objects);
+    }
     let world = world(api, args).await?;
     if let Some(why) = world.sessions.unknown() {
         return Err(Failure::Unfulfilled(why.to_owned()));
@@ -40,6 +49,14 @@ pub(super) async fn sessions(api: &Api, args: &Args) -> Result<(), Failure> {
 
 /// Prints the elections.
 pub(super) async fn elections(api: &Api, args: &Args) -> Result<(), Failure> {
+    if args.output.of_objects().is_some() {
+        let mut objects = objects(api, &locks(args.namespace(api))).await?;
+        objects.retain(|object| {
+            let resource = object["spec"]["resource"].as_str();
+            resource.is_some_and(|resource| resource.starts_with(election::PREFIX))
+        });
+        return print_objects(args, objects);
+    }
     let world = world(api, args).await?;
     print(
         args,
@@ -62,10 +79,22 @@ pub(super) struct TopArgs {
 
 /// Prints the locks with the longest queues.
 pub(super) async fn top(api: &Api, args: &TopArgs) -> Result<(), Failure> {
+    let count = usize::from(args.count);
+    if args.table.output.of_objects().is_some() {
+        let objects = objects(api, &locks(args.table.namespace(api))).await?;
+        let mut found: Vec<_> = objects
+            .into_iter()
+            .map(|object| (LockSeen::read(&object), object))
+            .collect();
+        top::rank(&mut found, |(lock, _)| lock);
+        found.truncate(count);
+        let objects = found.into_iter().map(|(_, object)| object);
+        return print_objects(&args.table, objects.collect());
+    }
     let world = world(api, &args.table).await?;
     print(
         &args.table,
-        &top::table(&world, usize::from(args.count), args.table.all_namespaces),
+        &top::table(&world, count, args.table.all_namespaces),
         "No lock is held.",
     )
 }
@@ -108,11 +137,21 @@ pub(super) async fn tree(api: &Api, args: &TreeArgs) -> Result<(), Failure> {
 }
 
 async fn world(api: &Api, args: &Args) -> Result<World, Failure> {
-    fetch::everything(
-        api,
-        (!args.all_namespaces).then_some(api.namespace.as_str()),
-    )
-    .await
+    fetch::everything(api, args.namespace(api)).await
+}
+
+async fn objects(api: &Api, path: &str) -> Result<Vec<Value>, Failure> {
+    let mut objects = Vec::new();
+    api.each(path, "", |object| objects.push(object)).await?;
+    Ok(objects)
+}
+
+/// Prints objects in the format that is not a table of ours.
+fn print_objects(args: &Args, objects: Vec<Value>) -> Result<(), Failure> {
+    let Some(output) = args.output.of_objects() else {
+        return Ok(());
+    };
+    show::objects(output, args.output.no_headers, objects, true)
 }
 
 fn print(args: &Args, table: &Table, none: &str) -> Result<(), Failure> {
@@ -120,7 +159,7 @@ fn print(args: &Args, table: &Table, none: &str) -> Result<(), Failure> {
         terminal::complain(none);
         return Ok(());
     }
-    show::table(table, args.no_headers, args.wide)
+    show::table(table, args.output.no_headers, args.output.is_wide())
 }
 
 /// The arguments of `version`.

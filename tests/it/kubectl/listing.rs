@@ -99,7 +99,14 @@ fn sessions_elections_and_versions_are_listed() {
     for (name, line) in [
         ("sessions", "sessions"),
         ("sessions-all-namespaces", "sessions -A --no-headers"),
-        ("sessions-wide", "sessions --wide"),
+        ("sessions-wide", "sessions -o wide"),
+        ("sessions-name", "sessions -o name"),
+        (
+            "sessions-columns",
+            "sessions -o custom-columns=POD:.spec.pod,TTL:.spec.ttlSeconds",
+        ),
+        ("elections-name", "elections -A -o name"),
+        ("top-name", "top --count 2 -o name"),
         ("sessions-none", "sessions -n empty"),
         ("elections", "elections"),
         ("elections-all-namespaces", "elections -A"),
