@@ -9,6 +9,7 @@ pub mod describe;
 pub mod format;
 pub mod freeing;
 pub mod list;
+pub mod page;
 pub mod queue_chain;
 pub mod release;
 pub mod session_health;

@@ -2,7 +2,7 @@
 //! manners: data on standard output, everything else on standard error, exit code 1 after any error.
 //!
 //! Each command reads what it needs, has `crate::kubectl` make the text, and prints it. It has the rights of the user,
-//! and reads only, apart from `release` and `hold`.
+//! and reads only, apart from `release`, `hold` and the page's buttons.
 
 mod api;
 mod check;
@@ -23,6 +23,7 @@ mod rights;
 mod sessions;
 mod show;
 mod terminal;
+mod ui;
 mod wait;
 mod why;
 
@@ -88,6 +89,9 @@ enum Command {
     /// Shows which pod holds and waits for which locks.
     #[command(after_help = rights::READ)]
     Tree(sessions::TreeArgs),
+    /// Serves a page on 127.0.0.1 that shows all this live, for a browser of this machine.
+    #[command(after_help = rights::PAGE)]
+    Ui(ui::Args),
     #[cfg(target_os = "linux")]
     /// Runs a command while you hold a lock, as `leasehold exec`: to keep a job from running meanwhile.
     #[command(after_help = rights::HOLD)]
@@ -178,6 +182,7 @@ async fn execute(plugin: &Plugin) -> Result<(), Failure> {
         Command::Tree(args) => sessions::tree(&api, args).await,
         #[cfg(target_os = "linux")]
         Command::Hold(args) => hold::run(&api, &plugin.cluster, args).await,
+        Command::Ui(args) => ui::run(api, args).await,
         Command::Version(args) => sessions::version(&api, args).await,
         Command::Inject(_) | Command::Manual(_) => Ok(()),
     }

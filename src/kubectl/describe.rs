@@ -11,42 +11,79 @@ use super::words::{self, about, who};
 use super::world::{LockSeen, World};
 use crate::crd::lock::{DistributedLockStatus, Holder, LeaseRecord};
 
-/// Lines of a name and a value.
-struct Lines(String);
+/// The description of a lock, in its order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Description(Vec<Item>);
 
-impl Lines {
-    fn line(&mut self, name: &str, value: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "{:<16} {value}", format!("{name}:"));
+/// A part of a description.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// A name and a value.
+    Fact(&'static str, String),
+    /// A name and several lines, at least one.
+    Section(&'static str, Vec<String>),
+}
+
+impl Description {
+    /// Returns its parts, in their order.
+    #[must_use]
+    pub fn items(&self) -> &[Item] {
+        &self.0
     }
 
-    fn section(&mut self, name: &str, lines: impl IntoIterator<Item = String>) {
-        let mut lines = lines.into_iter().peekable();
-        if lines.peek().is_none() {
-            return;
+    /// Returns the description as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        for item in &self.0 {
+            match item {
+                Item::Fact(name, value) => {
+                    let _ = writeln!(out, "{:<16} {value}", format!("{name}:"));
+                }
+                Item::Section(name, lines) => {
+                    let _ = writeln!(out, "{name}:");
+                    for line in lines {
+                        let _ = writeln!(out, "  {line}");
+                    }
+                }
+            }
         }
-        let _ = writeln!(self.0, "{name}:");
-        for line in lines {
-            let _ = writeln!(self.0, "  {line}");
+        out
+    }
+
+    fn line(&mut self, name: &'static str, value: impl Into<String>) {
+        self.0.push(Item::Fact(name, value.into()));
+    }
+
+    fn section(&mut self, name: &'static str, lines: impl IntoIterator<Item = String>) {
+        let lines: Vec<_> = lines.into_iter().collect();
+        if !lines.is_empty() {
+            self.0.push(Item::Section(name, lines));
         }
     }
 }
 
 /// Describes a lock. `entries` is what happened to it; if its Events are not among that, `no_events` is the reason.
 #[must_use]
-pub fn text(world: &World, lock: &LockSeen, entries: &[Entry], no_events: Option<&str>) -> String {
-    let mut out = Lines(String::new());
-    out.line("Name", &lock.name);
-    out.line("Namespace", &lock.namespace);
-    out.line("Resource", &escape(&lock.spec.resource));
+pub fn describe(
+    world: &World,
+    lock: &LockSeen,
+    entries: &[Entry],
+    no_events: Option<&str>,
+) -> Description {
+    let mut out = Description::default();
+    out.line("Name", lock.name.as_str());
+    out.line("Namespace", lock.namespace.as_str());
+    out.line("Resource", escape(&lock.spec.resource));
     match &lock.status {
-        Err(error) => out.line("State", &format!("unreadable: {}", escape(error))),
+        Err(error) => out.line("State", format!("unreadable: {}", escape(error))),
         Ok(status) => {
             if let (Some(holder), Some(lease)) = (&status.holder, &status.lease) {
                 held(&mut out, world, lock, (status, holder, lease));
             } else {
                 out.line("State", "free");
-                out.line("Last token", &status.token.to_string());
+                out.line("Last token", status.token.to_string());
             }
         }
     }
@@ -56,20 +93,20 @@ pub fn text(world: &World, lock: &LockSeen, entries: &[Entry], no_events: Option
     }
     out.section("History", history(entries, world));
     if let Some(why) = no_events {
-        out.line("Events", &format!("unknown: {why}"));
+        out.line("Events", format!("unknown: {why}"));
     }
-    out.line("Operator", &words::operator(&world.operator));
+    out.line("Operator", words::operator(&world.operator));
     out.section(
         "What frees it",
         freeing::ways(world, lock)
             .into_iter()
             .map(|way| format!("- {way}")),
     );
-    out.0
+    out
 }
 
 fn held(
-    out: &mut Lines,
+    out: &mut Description,
     world: &World,
     lock: &LockSeen,
     (status, holder, lease): (&DistributedLockStatus, &Holder, &LeaseRecord),
@@ -82,37 +119,37 @@ fn held(
     let held_for = about(&lease.acquired_at, world.now);
     out.line(
         "State",
-        &format!(
+        format!(
             "held by {}, for {held_for}{kept}",
             who(&holder.owner_id, &holder.pod)
         ),
     );
-    out.line("Fencing token", &status.token.to_string());
-    out.line("Grant", &escape(&lease.id));
+    out.line("Fencing token", status.token.to_string());
+    out.line("Grant", escape(&lease.id));
     out.line(
         "Acquired at",
-        &format!(
+        format!(
             "{} (by the clock of the holder's node)",
             escape(&lease.acquired_at)
         ),
     );
     out.line(
         "Pod",
-        &words::pod(world, &lock.namespace, &holder.pod, &holder.pod_uid),
+        words::pod(world, &lock.namespace, &holder.pod, &holder.pod_uid),
     );
     let health = Health::of_holder(world, &lock.namespace, holder);
     out.line(
         "Session",
-        &format!("{}: {}", escape(&holder.session), words::health(&health)),
+        format!("{}: {}", escape(&holder.session), words::health(&health)),
     );
     if !holder.metadata.is_empty() {
         let pairs = holder.metadata.iter();
         let pairs: Vec<_> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
-        out.line("Metadata", &escape(&pairs.join(", ")));
+        out.line("Metadata", escape(&pairs.join(", ")));
     }
 }
 
-fn settings(out: &mut Lines, world: &World, lock: &LockSeen) {
+fn settings(out: &mut Description, world: &World, lock: &LockSeen) {
     if let Some(request) = &lock.spec.release_request {
         let status = lock.status.as_ref().ok();
         let grant = status
@@ -126,7 +163,7 @@ fn settings(out: &mut Lines, world: &World, lock: &LockSeen) {
         };
         out.line(
             "Release request",
-            &format!(
+            format!(
                 "{:?} by {}: {}{about}",
                 request.mode,
                 escape(&request.actor),
@@ -135,16 +172,16 @@ fn settings(out: &mut Lines, world: &World, lock: &LockSeen) {
         );
     }
     if let Some(seconds) = lock.spec.long_held_seconds {
-        out.line("Long held after", &format!("{seconds}s"));
+        out.line("Long held after", format!("{seconds}s"));
     }
     if let Some(seconds) = lock.spec.retain_seconds {
-        out.line("Kept unused for", &format!("{seconds}s"));
+        out.line("Kept unused for", format!("{seconds}s"));
     }
     if let Ok(status) = &lock.status {
         for condition in &status.conditions {
             out.line(
                 "Condition",
-                &format!(
+                format!(
                     "{}={}: {}",
                     condition.r#type,
                     condition.status,
@@ -154,7 +191,7 @@ fn settings(out: &mut Lines, world: &World, lock: &LockSeen) {
         }
         out.line(
             "Grants",
-            &format!("{}{}", status.transitions, created(world, lock)),
+            format!("{}{}", status.transitions, created(world, lock)),
         );
     }
     if lock.is_being_deleted {
@@ -169,7 +206,7 @@ fn created(world: &World, lock: &LockSeen) -> String {
     })
 }
 
-fn queue(out: &mut Lines, world: &World, lock: &LockSeen, status: &DistributedLockStatus) {
+fn queue(out: &mut Description, world: &World, lock: &LockSeen, status: &DistributedLockStatus) {
     out.section(
         "Queue",
         status.waiters.iter().enumerate().map(|(index, waiter)| {

@@ -8,8 +8,11 @@ use super::world::{LockSeen, World};
 use crate::crd::lock::{DistributedLockStatus, Holder};
 
 /// Returns the table of these locks, in their order. With `namespaces` each row begins with its namespace.
-#[must_use]
-pub fn table(world: &World, namespaces: bool) -> Table {
+pub fn table<'a>(
+    world: &World,
+    locks: impl IntoIterator<Item = &'a LockSeen>,
+    namespaces: bool,
+) -> Table {
     let columns = vec![
         Column::new("RESOURCE").flexible(),
         Column::new("HOLDER").flexible(),
@@ -24,7 +27,7 @@ pub fn table(world: &World, namespaces: bool) -> Table {
         Column::new("SESSION-NAME").wide_only(),
         Column::new("AGE").wide_only(),
     ];
-    let rows = world.locks.iter();
+    let rows = locks.into_iter();
     let rows = rows.map(|lock| (lock.namespace.as_str(), row(world, lock)));
     Table::of_namespaces(columns, rows, namespaces)
 }
@@ -92,7 +95,7 @@ fn holder_cells(
 }
 
 /// Returns the node of a holder. A grant from the queue does not name it, and its session may.
-fn node(world: &World, lock: &LockSeen, holder: &Holder) -> String {
+pub(super) fn node(world: &World, lock: &LockSeen, holder: &Holder) -> String {
     let key = (lock.namespace.clone(), holder.session.clone());
     let session = world
         .sessions

@@ -48,7 +48,7 @@ pub struct Waits<'a> {
 impl<'a> Waits<'a> {
     /// Collects the queue entries of these locks.
     #[must_use]
-    pub fn of_locks(locks: &'a [LockSeen]) -> Self {
+    pub fn of_locks(locks: impl IntoIterator<Item = &'a LockSeen>) -> Self {
         let mut of: BTreeMap<_, BTreeMap<_, Vec<_>>> = BTreeMap::new();
         for lock in locks {
             let Ok(status) = &lock.status else { continue };

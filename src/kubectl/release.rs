@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::format::table::escape;
 use super::session_health::Health;
 use super::words::{self, about, who};
-use super::world::{LockSeen, World};
+use super::world::{Known, LockSeen, OperatorSeen, World};
 use crate::crd::lock::{Holder, IncidentRecord, LeaseRecord, ReleaseMode};
 
 /// Returns what a release will do, for the person who confirms it.
@@ -69,6 +69,30 @@ fn next(world: &World, lock: &LockSeen) -> String {
     )
 }
 
+/// Returns what follows a request, for the person who has made it.
+#[must_use]
+pub fn requested(world: &World, lock: &LockSeen, mode: ReleaseMode) -> String {
+    let follows = match (mode, &world.operator) {
+        (ReleaseMode::Ask, _) => "The release was requested: the app of its holder decides.",
+        (ReleaseMode::Force, Known::Seen(OperatorSeen::Absent(_))) => {
+            "The forced release was requested, but no operator is active that could end the grant: see \
+             `kubectl leasehold check`."
+        }
+        (ReleaseMode::Force, _) => "The forced release was requested: the operator ends the grant.",
+    };
+    format!("{follows} {}", withdrawal(lock))
+}
+
+/// Returns how a request is withdrawn.
+#[must_use]
+pub fn withdrawal(lock: &LockSeen) -> String {
+    let (name, namespace) = (&lock.name, &lock.namespace);
+    format!(
+        "The request stays; withdraw it with `kubectl patch dlock {name} --namespace {namespace} --type merge \
+         --patch '{{\"spec\":{{\"releaseRequest\":null}}}}'`"
+    )
+}
+
 /// What has become of a release request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -95,6 +119,8 @@ impl Outcome {
     /// not exist any more.
     #[must_use]
     pub fn of(before: &LockSeen, grant: &str, lock: Option<&LockSeen>) -> Option<Self> {
+        // An object that was recreated knows nothing of the grant.
+        let lock = lock.filter(|lock| lock.uid == before.uid);
         let status = match lock {
             None => None,
             // An unreadable status says nothing about the grant.

@@ -51,19 +51,25 @@ impl Health {
         }
     }
 
-    /// Returns the state of the session that holds a lock. A session of another pod is not the holder's.
+    /// Returns the state of the session that holds a lock.
     #[must_use]
     pub fn of_holder(world: &World, namespace: &str, holder: &Holder) -> Self {
-        let key = (namespace.to_owned(), holder.session.clone());
-        let session = world
+        let pod = (holder.pod.as_str(), holder.pod_uid.as_str());
+        Self::of_pod(world, namespace, &holder.session, pod)
+    }
+
+    /// Returns the state of the session of a pod, by its name and uid. A session of another pod is not its own.
+    #[must_use]
+    pub fn of_pod(world: &World, namespace: &str, session: &str, pod: (&str, &str)) -> Self {
+        let key = (namespace.to_owned(), session.to_owned());
+        let found = world
             .sessions
             .seen()
             .and_then(|sessions| sessions.get(&key));
-        let is_its_own = session.is_none_or(|session| {
-            session.spec.pod == holder.pod && session.spec.pod_uid == holder.pod_uid
-        });
+        let is_its_own =
+            found.is_none_or(|found| (found.spec.pod.as_str(), found.spec.pod_uid.as_str()) == pod);
         if is_its_own {
-            Self::of(world, namespace, &holder.session)
+            Self::of(world, namespace, session)
         } else {
             Self::Missing
         }

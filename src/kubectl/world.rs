@@ -43,6 +43,8 @@ pub struct LockSeen {
     pub namespace: String,
     /// The name of the object.
     pub name: String,
+    /// Its uid: a recreated object has another one.
+    pub uid: String,
     /// When the API server created the object.
     pub created: Option<Timestamp>,
     /// Whether the object is being deleted.
@@ -73,6 +75,7 @@ impl LockSeen {
         Self {
             namespace: text(&metadata["namespace"]),
             name: text(&metadata["name"]),
+            uid: text(&metadata["uid"]),
             created: time(&metadata["creationTimestamp"]),
             is_being_deleted: !metadata["deletionTimestamp"].is_null(),
             spec: DistributedLockSpec::deserialize(&object["spec"])
@@ -226,6 +229,28 @@ pub struct World {
     pub nodes: BTreeMap<String, Known<Option<NodeSeen>>>,
     /// Whether an operator acts.
     pub operator: Known<OperatorSeen>,
+}
+
+impl World {
+    /// Returns one of which nothing was read yet.
+    #[must_use]
+    pub fn empty(now: Timestamp) -> Self {
+        let not_read = || "not read".to_owned();
+        Self {
+            now,
+            locks: Vec::new(),
+            sessions: Known::Unknown(not_read()),
+            pods: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            operator: Known::Unknown(not_read()),
+        }
+    }
+
+    /// Returns the locks of a namespace.
+    pub fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = &LockSeen> {
+        let all = self.locks.iter();
+        all.filter(move |lock| lock.namespace == namespace)
+    }
 }
 
 fn text(value: &Value) -> String {

@@ -91,6 +91,11 @@ impl Api {
         self.client.clone()
     }
 
+    /// Returns the host and port of the API server.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Returns the time of the API server's last answer.
     ///
     /// # Errors

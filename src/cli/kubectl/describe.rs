@@ -46,7 +46,7 @@ pub(super) async fn describe(api: &Api, args: &DescribeArgs) -> Result<(), Failu
     fetch::operator(api, &mut world).await?;
     let events = fetch::known(events(api, &lock).await)?;
     let entries = timeline::entries(&lock, events.seen().map_or(&[], Vec::as_slice));
-    terminal::print(&describe::text(&world, &lock, &entries, events.unknown()))
+    terminal::print(&describe::describe(&world, &lock, &entries, events.unknown()).text())
 }
 
 /// Prints what happened to a lock.
@@ -79,7 +79,7 @@ pub(super) async fn history(api: &Api, args: &HistoryArgs) -> Result<(), Failure
 }
 
 /// Reads the Events of a lock.
-async fn events(api: &Api, lock: &LockSeen) -> Result<Vec<Value>, Failure> {
+pub(super) async fn events(api: &Api, lock: &LockSeen) -> Result<Vec<Value>, Failure> {
     let fields = format!(
         "involvedObject.kind=DistributedLock,involvedObject.name={}",
         lock.name

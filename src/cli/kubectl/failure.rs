@@ -94,6 +94,12 @@ impl Failure {
         }
     }
 
+    /// Returns the error in the words of a page, which shows that it is one.
+    pub(super) fn words(&self) -> String {
+        let text = self.to_string();
+        text.strip_prefix("error: ").unwrap_or(&text).to_owned()
+    }
+
     /// Returns the missing right in a few words, if that is the reason.
     pub(super) fn missing_right(&self) -> Option<String> {
         match self {

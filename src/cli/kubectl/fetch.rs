@@ -1,7 +1,7 @@
 //! Reads the part of the cluster that a command shows. What the user must not read becomes unknown, with the missing
 //! right; only the locks themselves are necessary.
 
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
 
 use super::api::{Api, ByName, encoded, locks, sessions};
 use super::failure::Failure;
@@ -20,12 +20,9 @@ pub(super) async fn world(
 ) -> Result<World, Failure> {
     let sessions = known(sessions_of(api, namespace).await)?;
     Ok(World {
-        now: api.now()?,
         locks,
         sessions,
-        pods: ByName::new(),
-        nodes: BTreeMap::new(),
-        operator: Known::Unknown("not read".to_owned()),
+        ..World::empty(api.now()?)
     })
 }
 
@@ -50,6 +47,18 @@ pub(super) fn known<T>(answer: Result<T, Failure>) -> Result<Known<T>, Failure> 
         Ok(value) => Ok(Known::Seen(value)),
         Err(error) => error.missing_right().map(Known::Unknown).ok_or(error),
     }
+}
+
+/// Asks whether the user, or another subject, may do something. `spec` has the attributes and, for another subject, its
+/// user and groups.
+pub(super) async fn may(api: &Api, kind: &str, spec: &Value) -> Result<Known<bool>, Failure> {
+    let path = format!("/apis/authorization.k8s.io/v1/{}s", kind.to_lowercase());
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
+    let answer = known(api.post(&path, &review).await)?;
+    Ok(match answer {
+        Known::Seen(answer) => Known::Seen(answer["status"]["allowed"] == true),
+        Known::Unknown(right) => Known::Unknown(right),
+    })
 }
 
 /// Reads the sessions of a namespace, or of all.

@@ -63,7 +63,7 @@ pub(super) async fn run(api: &Api, args: &Args) -> Result<(), Failure> {
     }
     let locks = found.into_iter().map(|(lock, _)| lock).collect();
     let world = fetch::world(api, args.namespace(api), locks).await?;
-    let table = list::table(&world, args.all_namespaces);
+    let table = list::table(&world, &world.locks, args.all_namespaces);
     show::table(&table, args.output.no_headers, args.output.is_wide())?;
     terminal::warn_of_unknown_sessions(&world);
     Ok(())

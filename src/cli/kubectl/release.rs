@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::flags::{Document, duration};
 use super::{fetch, follow, lock_name, terminal};
 use crate::crd::lock::ReleaseMode;
-use crate::kubectl::release::{Outcome, preview};
+use crate::kubectl::release::{Outcome, preview, withdrawal};
 use crate::kubectl::world::LockSeen;
 
 /// The arguments.
@@ -47,7 +47,8 @@ enum DryRun {
     Server,
 }
 
-fn reason(text: &str) -> Result<String, String> {
+/// Reads the reason of a request.
+pub(super) fn reason(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("give a reason: it is recorded, and cannot be blank".to_owned());
     }
@@ -77,15 +78,14 @@ pub(super) async fn run(api: &Api, args: &Args) -> Result<(), Failure> {
     fetch::pod(api, &mut world, &lock.namespace, &holder.pod).await?;
     fetch::operator(api, &mut world).await?;
     terminal::complain(preview(&world, &lock, holder, lease, mode).trim_end());
-    let request = json!({"leaseId": lease.id, "mode": mode, "reason": args.reason, "actor": own_name(api).await?});
-    let change = json!({"spec": {"releaseRequest": request}});
-    let path = format!("{}/{}", locks(Some(&lock.namespace)), lock.name);
+    let change = change(&lease.id, mode, &args.reason, &own_name(api).await?);
     match args.dry_run {
         Some(DryRun::Client) => {
             return terminal::print_document(args.output.unwrap_or(Document::Yaml), &change);
         }
         Some(DryRun::Server) => {
-            api.merge(&format!("{path}?dryRun=All"), &change).await?;
+            api.merge(&format!("{}?dryRun=All", path(&lock)), &change)
+                .await?;
             return requested(&lock, args, " (server dry run)");
         }
         None => {}
@@ -93,9 +93,7 @@ pub(super) async fn run(api: &Api, args: &Args) -> Result<(), Failure> {
     if !args.yes {
         terminal::confirm(&lock.name, &lock.spec.resource)?;
     }
-    api.merge(&path, &change)
-        .await
-        .map_err(|error| unanswered(error, &lock))?;
+    request(api, &lock, &change).await?;
     if args.timeout.is_zero() {
         return requested(&lock, args, "");
     }
@@ -141,6 +139,23 @@ fn requested(lock: &LockSeen, args: &Args, how: &str) -> Result<(), Failure> {
     }
 }
 
+/// Returns the change of a lock object that requests the end of a grant.
+pub(super) fn change(lease_id: &str, mode: ReleaseMode, reason: &str, actor: &str) -> Value {
+    let request = json!({"leaseId": lease_id, "mode": mode, "reason": reason, "actor": actor});
+    json!({"spec": {"releaseRequest": request}})
+}
+
+/// Requests the end of a grant.
+pub(super) async fn request(api: &Api, lock: &LockSeen, change: &Value) -> Result<(), Failure> {
+    let sent = api.merge(&path(lock), change).await;
+    sent.map_err(|error| unanswered(error, lock))?;
+    Ok(())
+}
+
+fn path(lock: &LockSeen) -> String {
+    format!("{}/{}", locks(Some(&lock.namespace)), lock.name)
+}
+
 /// A request without an answer may have been stored.
 fn unanswered(error: Failure, lock: &LockSeen) -> Failure {
     match error {
@@ -167,8 +182,5 @@ async fn not_ended(api: &Api, lock: &LockSeen, args: &Args) -> Failure {
     } else {
         format!("the app has not released {name} within {limit:?}; stop its pod, or use --force")
     };
-    Failure::Unfulfilled(format!(
-        "{what}. The request stays; withdraw it with `kubectl patch dlock {name} --namespace {namespace} --type merge \
-         --patch '{{\"spec\":{{\"releaseRequest\":null}}}}'`"
-    ))
+    Failure::Unfulfilled(format!("{what}. {}", withdrawal(lock)))
 }

@@ -22,6 +22,10 @@ pub(super) const READ_PODS: &str = "Rights: get and list on distributedlocks and
 pub(super) const READ_EVENTS: &str = "Rights: get on distributedlocks, list on events. Kubernetes' own ClusterRole view \
     has them.";
 
+/// For the page.
+pub(super) const PAGE: &str = "Rights: list and watch on distributedlocks and locksessions, as for list; for one lock those \
+    of describe, and for a release those of release. What is missing is named on the page.";
+
 /// For release requests.
 pub(super) const RELEASE: &str = "Rights: get, list, watch, patch and force-release on distributedlocks: the ClusterRole \
     leasehold-lock-admin. To see also the holder's session and pod: Kubernetes' own view.";

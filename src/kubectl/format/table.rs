@@ -55,6 +55,12 @@ impl Column {
         self.header == header
     }
 
+    /// Returns its header.
+    #[must_use]
+    pub fn header(&self) -> &str {
+        &self.header
+    }
+
     /// Allows a narrow terminal to drop the column: the highest number is dropped first, as with
     /// the printer columns of a `CustomResourceDefinition`. A column with 0 is never dropped.
     #[must_use]
@@ -127,6 +133,22 @@ impl Table {
         });
         let rows = rows.collect();
         Self { columns, rows }
+    }
+
+    /// Returns the table without the columns for `-o wide`.
+    #[must_use]
+    pub fn narrow(mut self) -> Self {
+        let shown: Vec<_> = self
+            .columns
+            .iter()
+            .map(|column| !column.wide_only)
+            .collect();
+        for row in &mut self.rows {
+            let mut shown = shown.iter();
+            row.retain(|_| shown.next().copied().unwrap_or(false));
+        }
+        self.columns.retain(|column| !column.wide_only);
+        self
     }
 
     /// Returns the text of the table, with a line break after each line.

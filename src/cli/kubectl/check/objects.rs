@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::cli::kubectl::api::Api;
 use crate::cli::kubectl::failure::Failure;
-use crate::cli::kubectl::fetch::known;
+use crate::cli::kubectl::fetch::{self, known};
 use crate::kubectl::world::Known;
 
 /// How often a request is repeated at most, and how long after the last answer.
@@ -52,14 +52,7 @@ pub(super) async fn list(api: &Api, path: &str, query: &str) -> Result<Known<Vec
     })
 }
 
-/// Asks whether the user, or another subject, may do something. `spec` has the attributes and, for another subject, its
-/// user and groups.
+/// Asks whether a subject may do something, as [`fetch::may`].
 pub(super) async fn may(api: &Api, kind: &str, spec: &Value) -> Result<Known<bool>, Failure> {
-    let path = format!("/apis/authorization.k8s.io/v1/{}s", kind.to_lowercase());
-    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
-    let answer = known(patiently(async || api.post(&path, &review).await).await)?;
-    Ok(match answer {
-        Known::Seen(answer) => Known::Seen(answer["status"]["allowed"] == true),
-        Known::Unknown(right) => Known::Unknown(right),
-    })
+    patiently(async || fetch::may(api, kind, spec).await).await
 }

@@ -90,7 +90,7 @@ impl Rows<'_> {
         }
         let locks = objects.iter().map(LockSeen::read).collect();
         let world = fetch::world(self.api, self.args.namespace(self.api), locks).await?;
-        let table = list::table(&world, self.args.all_namespaces);
+        let table = list::table(&world, &world.locks, self.args.all_namespaces);
         if is_first {
             terminal::warn_of_unknown_sessions(&world);
         }
@@ -128,7 +128,7 @@ impl Rows<'_> {
             world.locks.remove(place);
         }
         world.locks.push(lock);
-        let mut table = list::table(world, self.args.all_namespaces);
+        let mut table = list::table(world, &world.locks, self.args.all_namespaces);
         if is_deleted {
             list::mark_deleted(&mut table);
             world.locks.pop();
