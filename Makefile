@@ -26,11 +26,11 @@ help: ## This list
 check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and integration tests, 40 simulated worlds
 
 .PHONY: test
-test: check clients policies api-schema chart alerts e2e ## Required for each change: check, clients, the policies, API schema, chart, alerts, e2e
+test: check clients policies api-schema chart alerts e2e page ## Required for each change: check, clients, the policies, API schema, chart, alerts, e2e, page
 
 # Two rows of targets: the first one waits most of the time, and leaves a core to the second one. What measures or fills
 # the whole machine runs after them.
-WAITING := clients e2e clients-e2e fault elections floor comparison
+WAITING := clients e2e clients-e2e page fault elections floor comparison
 COMPUTING := controlplane helm policies api-schema chart alerts bugs sim model controlplane-floor $(NODE_BUILDS)
 
 .PHONY: prove
@@ -89,6 +89,12 @@ clients-e2e: clients-built controlplane ## The client libraries on real sidecars
 	LEASEHOLD_CLIENTS="$(TARGET)/clients" scripts/ran.sh cargo test --locked --test e2e -- \
 		$(CLIENTS:%=client_libraries::%::) --ignored --test-threads 4
 
+.PHONY: page
+page: need-cargo controlplane ## The page of `kubectl leasehold ui` in a real Chromium, with axe-core; pictures in target/page
+	scripts/need.sh page
+	tests/e2e/page/check.sh "$(TARGET)/page"
+	scripts/ran.sh cargo test --locked --test e2e page:: -- --ignored --test-threads 2
+
 .PHONY: bugs
 bugs: need-cargo need-git ## Seeded bugs in a copy of the tree; a test must detect each of them
 	scripts/ran.sh scripts/seeded.sh cargo test --locked --lib --test it --test sim seeded:: -- --include-ignored
@@ -138,6 +144,7 @@ soak: need-cargo ## The same simulation in new worlds; their number is SEEDS (de
 
 .PHONY: e2e
 e2e: need-cargo controlplane helm ## Our binaries against a real etcd and kube-apiserver
+	scripts/need.sh e2e
 	cargo test --locked --test e2e -- --test-threads 4
 
 .PHONY: crowd

@@ -7,19 +7,23 @@
 #   scripts/need.sh release    what `make release` needs
 #   scripts/need.sh node       what `make node-e2e` needs in addition to `image`
 #   scripts/need.sh fault      what `make fault` needs
+#   scripts/need.sh e2e        what `make e2e` needs besides Rust and Go: the shells whose completion is tested
 #   scripts/need.sh clients    what `make clients` needs besides Rust and Go
+#   scripts/need.sh page       what `make page` needs
 set -euo pipefail
 
 # Pairs PROGRAM=PACKAGE or FILE=PACKAGE: the package is installed if the program or the file exists.
 needs() {
   case $1 in
     plugin) echo 'musl-gcc=musl-tools' ;;
+    e2e) echo 'zsh=zsh /usr/share/bash-completion/bash_completion=bash-completion' ;;
     image) echo 'buildah=buildah musl-gcc=musl-tools' ;;
     release)
       echo 'buildah=buildah musl-gcc=musl-tools aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu' \
         '/usr/aarch64-linux-gnu/include/stdlib.h=libc6-dev-arm64-cross'
       ;;
     clients) echo 'python3=python3-venv node=nodejs npm=npm javac=openjdk-17-jdk-headless mvn=maven' ;;
+    page) echo 'chromium=chromium chromedriver=chromium-driver npm=npm' ;;
     fault) echo 'faketime=faketime ip=iproute2 unshare=util-linux' ;;
     node)
       echo 'curl=curl jq=jq busybox=busybox-static ip=iproute2 nft=nftables sysctl=procps' \
@@ -27,7 +31,7 @@ needs() {
         '/usr/include/seccomp.h=libseccomp-dev'
       ;;
     *)
-      echo "usage: need.sh plugin|image|release|node|fault|clients" >&2
+      echo "usage: need.sh plugin|image|release|node|fault|e2e|clients|page" >&2
       return 1
       ;;
   esac

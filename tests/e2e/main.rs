@@ -37,6 +37,7 @@ mod lost_answers;
 mod managed_fields;
 mod many_locks;
 mod operator;
+mod page;
 mod plain_writes;
 mod policies;
 mod refusals;

@@ -6,6 +6,7 @@
 mod failures;
 mod listing;
 mod locks;
+mod page;
 mod release;
 mod stub;
 mod terminal;

@@ -105,10 +105,14 @@ impl Stub {
         let app = Router::new()
             .fallback(answer)
             .with_state(Arc::clone(&cluster));
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
-        let listener = listener.unwrap();
+        // Not by the runtime, which an async test could not wait for.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        runtime.spawn(async move { axum::serve(listener, app).await });
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            axum::serve(listener, app).await
+        });
         Self {
             address,
             cluster,
@@ -187,6 +191,17 @@ impl Cluster {
             return (
                 StatusCode::CREATED,
                 json!({"status": {"userInfo": {"username": "jane"}}}).to_string(),
+            )
+                .into_response();
+        }
+        if uri.path().ends_with("/selfsubjectaccessreviews") {
+            let wanted = &body["spec"]["resourceAttributes"];
+            let text = |field: &str| wanted[field].as_str().unwrap_or_default().to_owned();
+            let right = format!("{} {}", text("verb"), text("resource"));
+            let allowed = !self.setup.forbidden.contains(&right.as_str());
+            return (
+                StatusCode::CREATED,
+                json!({"status": {"allowed": allowed}}).to_string(),
             )
                 .into_response();
         }
