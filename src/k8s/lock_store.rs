@@ -126,7 +126,7 @@ impl LockStore for K8sLockStore {
             return self.update(current, &joined).await;
         }
         let resource = &current.value.resource;
-        let patch = lock::patch_to_join(resource, waiter)?;
+        let patch = lock::patch_to_join(current, waiter)?;
         match self
             .calls
             .patch_status(&object_name(resource), &patch)

@@ -292,12 +292,17 @@ pub fn has_queue(current: &Stored<Lock>) -> Result<bool, StoreError> {
 /// Returns the JSON patch (RFC 6902) that appends a waiter to the queue of a held lock.
 ///
 /// # Errors
-/// `Invalid` if the waiter cannot be written.
-pub fn patch_to_join(resource: &Resource, waiter: &Waiter) -> Result<Value, StoreError> {
+/// `Invalid` if the waiter cannot be written, or if `current` was not read by this adapter.
+pub fn patch_to_join(current: &Stored<Lock>, waiter: &Waiter) -> Result<Value, StoreError> {
     let entry = overlay(None, WAITER, &WaiterRecord::from(waiter))?;
+    let object = as_read(current)?;
+    let uid = object
+        .get("metadata")
+        .map_or(&Value::Null, |metadata| &metadata["uid"]);
     Ok(json!([
-        // The object may have been recreated for another resource.
-        {"op": "test", "path": "/spec/resource", "value": resource.as_str()},
+        // The object may have been recreated for another resource. The resource itself cannot be tested: the API server
+        // compares the bytes of the JSON, and encodes `<`, `>` and `&` in another way than we do.
+        {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "add", "path": "/status/waiters/-", "value": entry},
     ]))
 }

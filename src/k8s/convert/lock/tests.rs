@@ -309,8 +309,8 @@ fn new_waiter_is_appended_to_the_queue() {
     assert_eq!(waiters[1]["leaseId"], "g-c");
     assert_eq!(waiters[1]["queuedAt"], EPOCH);
 
-    let patch = patch_to_join(&next.resource, &joining).unwrap();
-    let tested = json!({"op": "test", "path": "/spec/resource", "value": next.resource.as_str()});
+    let patch = patch_to_join(&stored, &joining).unwrap();
+    let tested = json!({"op": "test", "path": "/metadata/uid", "value": "1"});
     let added = json!({"op": "add", "path": "/status/waiters/-", "value": waiters[1]});
     assert_eq!(patch, json!([tested, added]));
 }
