@@ -105,8 +105,7 @@ pub struct HeldView {
     pub queue_length: usize,
     /// The position of this pod's entry in the lock's queue, from 1; none without an entry.
     pub position: Option<usize>,
-    /// The first entries before this pod's, the oldest first. Without an entry: the first of the queue, but
-    /// none if this pod holds the lock itself, and serves its own callers first.
+    /// The first entries before this pod's, the oldest first. Without an entry: the first of the queue.
     pub ahead: Vec<WaiterView>,
     /// The silence of the holder's session; none unless the agent has read the session and may take over.
     pub silence: Option<Silence>,

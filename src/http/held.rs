@@ -34,7 +34,7 @@ pub(super) struct HeldDto {
     #[schema(nullable = false, minimum = 1, example = 2)]
     position: Option<usize>,
     /// The queue entries before this pod's, the first one first, at most 5. Without an entry: the first
-    /// ones of the queue, but none if this pod holds the lock, because a pod serves its own callers first.
+    /// ones of the queue.
     #[schema(max_items = 5)]
     ahead: Vec<WaiterDto>,
     /// For how many milliseconds this sidecar has observed no renewal of the holder's session, by its own
@@ -73,7 +73,7 @@ pub(super) struct WaiterDto {
 impl HeldDto {
     /// Returns what an answer says that leaves now.
     pub(super) fn at(now: Moment, held: &HeldView) -> Self {
-        let silence = held.silence.as_ref();
+        let silence = silence_at(now, held);
         let left = silence.map(|silence| silence.until.since(now));
         Self {
             holder: Some(HolderDto::from(&held.holder)),
@@ -134,7 +134,7 @@ impl Refusal<'_> {
         );
         let more = [
             self.queue(),
-            self.held.silence.map(|silence| self.take_over(silence)),
+            silence_at(self.now, self.held).map(|silence| self.take_over(silence)),
             self.command(),
         ];
         more.into_iter()
@@ -178,15 +178,14 @@ impl Refusal<'_> {
     fn take_over(&self, silence: Silence) -> String {
         let silent = self.now.since(silence.since).as_secs();
         let left = silence.until.since(self.now);
-        let left = match left.as_millis().div_ceil(1_000) {
-            0 => "now".to_owned(),
-            seconds => format!("in at most {seconds} s"),
-        };
+        let left = left.as_millis().div_ceil(1_000).max(1);
         match silent {
-            0 => format!("If the holder stays silent, the lock can be taken over {left}"),
+            0 => format!(
+                "If the holder stays silent, the lock can be taken over in at most {left} s"
+            ),
             silent => format!(
                 "No renewal of the holder's session has been observed for {silent} s; if it stays \
-                 silent, the lock can be taken over {left}"
+                 silent, the lock can be taken over in at most {left} s"
             ),
         }
     }
@@ -203,9 +202,16 @@ impl Refusal<'_> {
     }
 }
 
-/// Returns a pod and its owner: `worker-1 in pod worker-a`.
+/// Returns what was observed of the holder. An observation whose time is over was not repeated: it says nothing any more.
+fn silence_at(now: Moment, held: &HeldView) -> Option<Silence> {
+    held.silence.filter(|silence| now < silence.until)
+}
+
+/// Returns a pod and its owner: `worker-1 in pod worker-a`. Other pods chose these names, and clients print the sentence:
+/// no name controls a terminal or breaks a line.
 fn who(owner: &str, pod: &str) -> String {
-    if owner == pod {
+    let (owner, pod) = (owner.escape_debug(), pod.escape_debug());
+    if owner.to_string() == pod.to_string() {
         format!("pod {pod}")
     } else {
         format!("{owner} in pod {pod}")
@@ -349,12 +355,6 @@ mod tests {
                 1,
                 " for 15 s; if it stays silent, the lock can be taken over in at most 1 s",
             ),
-            (
-                30_000,
-                27_000,
-                0,
-                " for 27 s; if it stays silent, the lock can be taken over now",
-            ),
         ] {
             let mut view = held(None, 0, 0);
             view.silence = Some(Silence {
@@ -376,6 +376,16 @@ mod tests {
                 "{document}"
             );
         }
+        let mut over = held(None, 0, 0);
+        over.silence = Some(Silence {
+            since: at(3_000),
+            until: at(18_750),
+        });
+        let said = HeldDto::at(at(18_750), &over);
+        assert_eq!(
+            (said.holder_silent_for_ms, said.take_over_after_ms),
+            (None, None)
+        );
         let left = Silence {
             since: at(0),
             until: Moment::since_boot(Duration::from_micros(1_500)),
@@ -387,6 +397,14 @@ mod tests {
             Some(2),
             "rounded up"
         );
+    }
+
+    #[test]
+    fn name_of_another_pod_controls_no_terminal() {
+        let mut view = held(None, 1, 1);
+        view.ahead[0].owner = "a\u{1b}[2J\nb\u{202e}".into();
+        let said = detail(&view, 0, "r", None);
+        assert!(said.contains(r"a\u{1b}[2J\nb\u{202e} in pod p1"), "{said}");
     }
 
     #[test]

@@ -65,8 +65,8 @@ pub(super) struct Claim {
     pub(super) has_place: bool,
     /// The lock with our grant, as the watch reported it.
     pub(super) reported: Option<Box<Stored<Lock>>>,
-    /// What was last observed of a holder's session, and whose that is.
-    pub(super) silence: Option<(SessionKey, Silence)>,
+    /// What was last observed of a holder's session, and under which grant.
+    pub(super) silence: Option<(GrantId, Silence)>,
     /// At which revision the session was seen not to hold the lock.
     pub(super) gone_at: Option<Revision>,
     pub(super) once: Once,

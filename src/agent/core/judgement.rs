@@ -104,7 +104,7 @@ fn by_fate(
             until,
             dead_at,
         } => {
-            claim.silence = silence.map(|silence| (grant.holder.key(), silence));
+            claim.silence = silence.map(|silence| (grant.id.clone(), silence));
             let outlook = Outlook {
                 held: held_as_read(leases, claim, &lock.value, grant, hint),
                 again_at: until,

@@ -173,7 +173,7 @@ pub(super) fn held_here(
         holder,
         queue_length: waiting.saturating_sub(usize::from(is_waiting)),
         position: index.map(|index| index + 1),
-        ahead: first_of(&entries[..index.unwrap_or(0)]),
+        ahead: first_of(&entries[..index.unwrap_or(entries.len())]),
         silence: None,
         hint: Some(hint.into()),
     })))
@@ -242,8 +242,16 @@ fn explain_kept(
         Ok(held) if !has_joined => Ok(hinted(held, KEPT_AND_UNKNOWN)),
         // That somebody has the lock is known; more could not be found out.
         Err(AcquireError::Store(_)) => Ok(hinted(held.clone(), KEPT_AND_UNKNOWN)),
-        outcome => outcome.map(|held| hinted(held, KEPT_AND_IN_USE)),
+        // Its queue entry ends with this answer.
+        outcome => outcome.map(|held| hinted(without_position(held), KEPT_AND_IN_USE)),
     }
+}
+
+fn without_position(mut acquired: Acquired) -> Acquired {
+    if let Acquired::Held(held) = &mut acquired {
+        held.position = None;
+    }
+    acquired
 }
 
 fn hinted(mut acquired: Acquired, words: &str) -> Acquired {
@@ -268,8 +276,9 @@ pub(super) fn held_as_read(
     let own = claim.key(leases.session.pod());
     let entries = lock.waiters.entries();
     let index = entries.iter().position(|waiter| Some(waiter.key()) == own);
+    // A session that has taken the lock again was renewed since.
     let silence = claim.silence.as_ref();
-    let silence = silence.filter(|(session, _)| *session == grant.holder.key());
+    let silence = silence.filter(|(observed, _)| *observed == grant.id);
     Acquired::Held(Box::new(HeldView {
         holder: holder_view(lock, grant),
         queue_length: entries.len() - usize::from(index.is_some()),

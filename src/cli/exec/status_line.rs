@@ -80,9 +80,9 @@ impl Waiting<'_> {
     fn text(&self, now: Moment, wall: WallTime) -> String {
         let mut text = format!("waiting {} for {}", short(now.since(self.since)), self.lock);
         if let Some(holder) = self.holder {
-            let _infallible = write!(text, ": held by {}", holder.owner_id);
+            let _infallible = write!(text, ": held by {}", holder.owner_id.escape_debug());
             if !holder.pod.is_empty() && holder.pod != holder.owner_id {
-                let _infallible = write!(text, " (pod {})", holder.pod);
+                let _infallible = write!(text, " (pod {})", holder.pod.escape_debug());
             }
             if let Ok(since) = holder.held_since.parse::<jiff::Timestamp>() {
                 let held = wall.0.saturating_sub(since.as_microsecond());
@@ -92,7 +92,7 @@ impl Waiting<'_> {
         }
         let others = self.queue.length;
         let queue = match self.queue.position.map(usize::try_from) {
-            Some(Ok(position)) => format!(", {} of {} in the queue", ordinal(position), others + 1),
+            Some(Ok(position)) => format!(", {} in the queue", ordinal(position)),
             _ if others > 0 => format!(", {others} in the queue"),
             // None are known until the own entry is there.
             _ => String::new(),
@@ -159,7 +159,7 @@ mod tests {
         };
         assert_eq!(
             text(Some(&holder), Some(3)),
-            "waiting 12 s for import: held by anna (pod report-x7) for 3 min, 3rd of 3 in the queue"
+            "waiting 12 s for import: held by anna (pod report-x7) for 3 min, 3rd in the queue"
         );
         holder.owner_id = holder.pod.clone();
         holder.held_since = "2026-11-27T08:01:00Z".into();

@@ -292,16 +292,17 @@ pub fn has_queue(current: &Stored<Lock>) -> Result<bool, StoreError> {
 /// Returns the JSON patch (RFC 6902) that appends a waiter to the queue of a held lock.
 ///
 /// # Errors
-/// `Invalid` if the waiter cannot be written, or if `current` was not read by this adapter.
+/// `Invalid` if the waiter cannot be written, or if `current` was not read from an API server.
 pub fn patch_to_join(current: &Stored<Lock>, waiter: &Waiter) -> Result<Value, StoreError> {
     let entry = overlay(None, WAITER, &WaiterRecord::from(waiter))?;
     let object = as_read(current)?;
     let uid = object
         .get("metadata")
-        .map_or(&Value::Null, |metadata| &metadata["uid"]);
+        .and_then(|metadata| metadata["uid"].as_str());
+    let uid = uid.ok_or_else(|| StoreError::Invalid("the lock has no metadata.uid".to_owned()))?;
     Ok(json!([
         // The object may have been recreated for another resource. The resource itself cannot be tested: the API server
-        // compares the bytes of the JSON, and encodes `<`, `>` and `&` in another way than we do.
+        // compares the bytes of the JSON, and encodes `<`, `>` and `&` as escapes.
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "add", "path": "/status/waiters/-", "value": entry},
     ]))
