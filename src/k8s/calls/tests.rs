@@ -81,7 +81,7 @@ fn resource() -> LockResource {
 }
 
 fn object(resource: &str) -> Value {
-    json!({"metadata": {"name": "r", "resourceVersion": "7"}, "spec": {"resource": resource},
+    json!({"metadata": {"name": "r", "uid": "1", "resourceVersion": "7"}, "spec": {"resource": resource},
         "status": {"token": 5000}})
 }
 
