@@ -290,7 +290,7 @@ impl Totals {
     }
 }
 
-/// Returns a duration in words. Short holds are told apart by tenths of a second.
+/// Returns a duration in words, below ten seconds with tenths of a second.
 fn precise(duration: Duration) -> String {
     if duration < Duration::from_secs(10) {
         return format!("{:.1}s", duration.as_secs_f64());

@@ -169,7 +169,7 @@ fn queue(entries: &Value) -> Result<Vec<(String, String, Timestamp)>> {
     parsed.collect()
 }
 
-/// What an app is told by its sidecar, and a person by the plugin.
+/// The refusal of the sidecar and the explanation of the plugin agree.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusal_of_a_queued_pod_says_what_why_says() -> Result<()> {
     let cluster = complete(TakeOver::Peer).await?;
@@ -187,12 +187,12 @@ async fn refusal_of_a_queued_pod_says_what_why_says() -> Result<()> {
     let why = why.json()?;
     let refused = of_c.answer().await?.problem(409, "lock_held")?.json;
     let link = &why["chain"][0];
-    for told in [&refused, &tried] {
+    for refusal in [&refused, &tried] {
         for field in ["ownerId", "pod", "fencingToken"] {
-            let (told, shown) = (&told["holder"][field], &link[field]);
-            ensure!(told == shown && *told != Value::Null, "{told}\n{why}");
+            let (said, shown) = (&refusal["holder"][field], &link[field]);
+            ensure!(said == shown && *said != Value::Null, "{said}\n{why}");
         }
-        let detail = told["detail"].as_str().context("a sentence")?;
+        let detail = refusal["detail"].as_str().context("a sentence")?;
         let command = detail.split('`').nth(1).context("a command")?;
         let named = format!(
             "kubectl leasehold why report --namespace {}",

@@ -1,4 +1,4 @@
-//! What a caller is told of a lock that it does not get: the queue, and the silence of the holder.
+//! What a refusal contains: the queue, and the silence of the holder.
 
 use super::acquiring::{held_by_another, waiting};
 use super::leases::{SECOND, request};
@@ -19,7 +19,7 @@ impl Rig {
         }
     }
 
-    /// Returns what a waiter is told at this moment.
+    /// Returns what an answer to a waiter would contain at this moment.
     #[track_caller]
     fn outlook(&self) -> HeldView {
         match self.core.acquiring.held(&resource()) {
@@ -59,7 +59,7 @@ fn pods_ahead(held: &HeldView) -> Vec<&str> {
 }
 
 #[test]
-fn waiter_is_told_its_position_and_the_first_five_ahead() {
+fn waiter_gets_its_position_and_the_first_five_ahead() {
     let mut rig = Rig::with_session();
     let call = rig.acquire(waiting(2));
     let op = rig.lock_read();
@@ -80,7 +80,7 @@ fn waiter_is_told_its_position_and_the_first_five_ahead() {
 }
 
 #[test]
-fn caller_without_an_entry_is_told_the_first_of_the_queue() {
+fn caller_without_an_entry_gets_the_first_of_the_queue() {
     let mut rig = Rig::with_session();
     let held = rig.tries((1..=6).map(entry).collect(), 9);
     assert_eq!((held.position, held.queue_length), (None, 6));
@@ -104,7 +104,7 @@ fn silence_counts_from_the_first_sight_of_a_renewal() {
 
 /// A waiter reads the session again before that, to judge those ahead of it as well.
 #[test]
-fn waiter_is_told_when_the_proof_can_be_had() {
+fn waiter_gets_the_time_of_the_proof() {
     let mut rig = Rig::with_session();
     let (_, own) = rig.queued(waiting(600));
     let (mut since, mut reads) = (None, 0);
@@ -138,7 +138,7 @@ fn waiter_is_told_when_the_proof_can_be_had() {
 }
 
 #[test]
-fn silence_under_an_earlier_grant_is_not_told() {
+fn silence_under_an_earlier_grant_is_left_out() {
     let mut rig = Rig::with_session();
     let (_, own) = rig.queued(waiting(600));
     let mut is_known = false;
@@ -170,7 +170,7 @@ fn silence_under_an_earlier_grant_is_not_told() {
 }
 
 #[test]
-fn strict_mode_tells_no_silence_and_why() {
+fn strict_mode_has_no_silence_and_a_hint() {
     let mut rig = Rig::with_session();
     rig.core.acquiring.config.takes_over = false;
     let call = rig.acquire(request(resource()));
@@ -183,7 +183,7 @@ fn strict_mode_tells_no_silence_and_why() {
 }
 
 #[test]
-fn refused_take_over_tells_no_silence() {
+fn refused_take_over_has_no_silence() {
     let mut rig = Rig::with_session();
     let (.., op, _) = rig.queued_until_revocation();
     assert!(rig.outlook().silence.is_some());

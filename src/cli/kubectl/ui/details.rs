@@ -1,6 +1,6 @@
 //! What is read only for the lock that the page shows, and how long it is not read again.
 //!
-//! It never fails: what the API server does not tell is unknown, and what it told before is kept.
+//! It never fails: without an answer of the API server a detail is unknown, or the last one is kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
