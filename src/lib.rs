@@ -7,6 +7,7 @@ pub mod clock;
 pub mod pause;
 pub mod random;
 pub mod store;
+pub mod text;
 
 pub mod agent;
 pub mod crd;

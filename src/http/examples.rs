@@ -133,8 +133,23 @@ fn store_example(code: Code) -> Problem {
 /// A try of a caller in another pod, while one waits.
 fn lock_held() -> Option<Problem> {
     let resource = Resource::parse("tenant_123:billing-close:2026-04").ok()?;
+    let refusal = Refusal {
+        resource: &resource,
+        held: &held(),
+        waited: Duration::ZERO,
+        now: NOW,
+        namespace: Some("team-a"),
+    };
+    Some(refusal.problem())
+}
+
+/// The time of the examples, by the clock of the agent.
+pub(super) const NOW: Moment = Moment::since_boot(Duration::from_secs(106));
+
+/// Returns a lock that a caller does not get.
+pub(super) fn held() -> HeldView {
     let seconds = |seconds| Moment::since_boot(Duration::from_secs(seconds));
-    let held = HeldView {
+    HeldView {
         holder: holder(),
         queue_length: 1,
         position: None,
@@ -148,15 +163,7 @@ fn lock_held() -> Option<Problem> {
             until: seconds(115),
         }),
         hint: None,
-    };
-    let refusal = Refusal {
-        resource: &resource,
-        held: &held,
-        waited: Duration::ZERO,
-        now: seconds(106),
-        namespace: Some("team-a"),
-    };
-    Some(refusal.problem())
+    }
 }
 
 fn holder() -> HolderView {

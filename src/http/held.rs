@@ -15,6 +15,7 @@ use super::error::{Code, Problem};
 use crate::agent::{HeldView, Silence, WaiterView};
 use crate::protocol::ids::Resource;
 use crate::protocol::time::Moment;
+use crate::text::{ordinal, who};
 
 /// How many of those ahead the sentence names; the field has more.
 const NAMED: usize = 2;
@@ -205,29 +206,6 @@ impl Refusal<'_> {
 /// Returns what was observed of the holder. An observation whose time is over was not repeated: it says nothing any more.
 fn silence_at(now: Moment, held: &HeldView) -> Option<Silence> {
     held.silence.filter(|silence| now < silence.until)
-}
-
-/// Returns a pod and its owner: `worker-1 in pod worker-a`. Other pods chose these names, and clients print the sentence:
-/// no name controls a terminal or breaks a line.
-fn who(owner: &str, pod: &str) -> String {
-    let (owner, pod) = (owner.escape_debug(), pod.escape_debug());
-    if owner.to_string() == pod.to_string() {
-        format!("pod {pod}")
-    } else {
-        format!("{owner} in pod {pod}")
-    }
-}
-
-/// Returns a position: `1st`, `2nd`.
-fn ordinal(number: usize) -> String {
-    let ending = match (number % 10, number % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{number}{ending}")
 }
 
 /// Returns a text as one word of a shell.

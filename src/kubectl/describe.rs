@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use super::format::human::human;
-use super::format::table::escape;
 use super::freeing;
 use super::session_health::{Health, since};
 use super::timeline::Entry;
 use super::words::{self, about, who};
 use super::world::{LockSeen, World};
 use crate::crd::lock::{DistributedLockStatus, Holder, LeaseRecord};
+use crate::text::escape;
 
 /// The description of a lock, in its order.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,9 +1,9 @@
 //! What would free a lock, in its present state.
 
 use super::format::human::human;
-use super::format::table::escape;
 use super::session_health::Health;
 use super::world::{Known, LockSeen, OperatorSeen, World};
+use crate::text::escape;
 
 /// Returns sentences, the gentlest way first. Empty if the lock is free.
 #[must_use]

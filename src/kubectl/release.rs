@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::format::table::escape;
 use super::session_health::Health;
 use super::words::{self, about, who};
 use super::world::{Known, LockSeen, OperatorSeen, World};
 use crate::crd::lock::{Holder, IncidentRecord, LeaseRecord, ReleaseMode};
+use crate::text::escape;
 
 /// Returns what a release will do, for the person who confirms it.
 #[must_use]

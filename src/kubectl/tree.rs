@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use std::collections::BTreeMap;
 
-use super::format::table::escape;
 use super::queue_chain::Waits;
 use super::session_health::Health;
 use super::words::{about, health_cell, ordinal};
 use super::world::{LockSeen, World};
+use crate::text::escape;
 
 /// A holder or waiter, by namespace, pod and session.
 type Party<'a> = (&'a str, &'a str, &'a str);

@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 
 use super::format::human::human;
-use super::format::table::escape;
 use super::session_health::{Health, since};
 use super::world::{Known, LockSeen, NodeSeen, OperatorSeen, PodSeen, World};
 use crate::crd::lock::ReleaseMode;
+use crate::text::escape;
+pub use crate::text::{ordinal, who};
 
 /// What the deletion of a lock's object means.
 pub const BEING_DELETED: &str =
@@ -20,28 +21,6 @@ pub fn about(at: &str, now: Timestamp) -> String {
         |_| "unknown".to_owned(),
         |at| format!("~{}", human(since(at, now))),
     )
-}
-
-/// Returns a pod and its owner: `worker-1 in pod worker-a`.
-#[must_use]
-pub fn who(owner: &str, pod: &str) -> String {
-    if owner == pod {
-        return format!("pod {}", escape(pod));
-    }
-    format!("{} in pod {}", escape(owner), escape(pod))
-}
-
-/// Returns a position: `1st`, `2nd`.
-#[must_use]
-pub fn ordinal(number: usize) -> String {
-    let ending = match (number % 10, number % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{number}{ending}")
 }
 
 /// Returns the request to end the present grant of a lock; one for an earlier grant has no effect.

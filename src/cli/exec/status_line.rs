@@ -14,8 +14,8 @@ use super::acquire::Progress;
 use super::hold::{Holder, Queue};
 use crate::cli::output;
 use crate::clock::{Clock as _, SystemClock};
-use crate::kubectl::words::ordinal;
 use crate::protocol::time::{Moment, WallTime};
+use crate::text::{escape, ordinal};
 
 /// How often it is checked for changes.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
@@ -80,9 +80,9 @@ impl Waiting<'_> {
     fn text(&self, now: Moment, wall: WallTime) -> String {
         let mut text = format!("waiting {} for {}", short(now.since(self.since)), self.lock);
         if let Some(holder) = self.holder {
-            let _infallible = write!(text, ": held by {}", holder.owner_id.escape_debug());
+            let _infallible = write!(text, ": held by {}", escape(&holder.owner_id));
             if !holder.pod.is_empty() && holder.pod != holder.owner_id {
-                let _infallible = write!(text, " (pod {})", holder.pod.escape_debug());
+                let _infallible = write!(text, " (pod {})", escape(&holder.pod));
             }
             if let Ok(since) = holder.held_since.parse::<jiff::Timestamp>() {
                 let held = wall.0.saturating_sub(since.as_microsecond());

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::terminal;
-use crate::kubectl::format::table::escape;
+use crate::text::escape;
 use crate::webhook::{Decision, Injection, decide};
 
 /// The arguments.

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::api::{Api, locks};
 use super::failure::Failure;
 use crate::k8s::names::{is_object_name, object_name};
-use crate::kubectl::format::table::escape;
 use crate::protocol::ids::Resource;
+use crate::text::escape;
 
 /// Reads the lock object of this name, or else the one that guards this resource.
 ///

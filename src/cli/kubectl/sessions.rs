@@ -9,10 +9,11 @@ use super::api::{Api, locks, sessions as path_of_sessions};
 use super::failure::Failure;
 use super::flags::{Document, OutputFlags};
 use super::{fetch, show, terminal};
-use crate::kubectl::format::table::{Table, escape_lines};
+use crate::kubectl::format::table::Table;
 use crate::kubectl::world::{Known, LockSeen, OperatorSeen, World};
 use crate::kubectl::{sessions, top, tree, words};
 use crate::protocol::election;
+use crate::text::escape_lines;
 
 /// The arguments of a table about one namespace or all.
 #[derive(Debug, clap::Args)]

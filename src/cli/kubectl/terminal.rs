@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::failure::Failure;
 use super::flags::Document;
-use crate::kubectl::format::table::escape_lines;
 use crate::kubectl::world::World;
+use crate::text::escape_lines;
 
 /// The runtime of a command, which does one thing after the other.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

@@ -178,43 +178,25 @@ impl From<&LeaseView> for HeartbeatDto {
 mod tests {
     use std::time::Duration;
 
+    use super::super::super::examples;
     use super::super::super::held::Refusal;
     use super::*;
-    use crate::agent::{HeldView, HolderView, Silence, WaiterView};
+    use crate::agent::HeldView;
     use crate::protocol::ids::Resource;
-    use crate::protocol::time::{Moment, WallTime};
-    use crate::protocol::token::Token;
 
     /// It has each field that can be absent.
     fn held() -> HeldView {
         HeldView {
-            holder: HolderView {
-                owner: "worker-3".into(),
-                pod: "billing".into(),
-                token: Token::from_raw(7),
-                acquired_at: WallTime(0),
-                metadata: [].into(),
-                kept: false,
-            },
-            queue_length: 1,
             position: Some(2),
-            ahead: vec![WaiterView {
-                owner: "worker-4".into(),
-                pod: "invoices".into(),
-                queued_at: WallTime(0),
-            }],
-            silence: Some(Silence {
-                since: Moment::default(),
-                until: Moment::since_boot(Duration::from_secs(15)),
-            }),
             hint: Some("more".into()),
+            ..examples::held()
         }
     }
 
     #[test]
     fn waiting_has_the_fields_of_a_refusal() {
         let resource = Resource::parse("close").unwrap();
-        let at = Moment::since_boot(Duration::from_secs(6));
+        let at = examples::NOW;
         let event = LeaseEvent::Waiting {
             resource: resource.clone(),
             held: Some(Box::new(held())),
@@ -243,7 +225,7 @@ mod tests {
         let event = LeaseEvent::Waiting {
             resource: Resource::parse("close").unwrap(),
             held: None,
-            at: Moment::default(),
+            at: examples::NOW,
         };
         let waiting = serde_json::to_value(EventData::of(&event)).unwrap();
         let expected = serde_json::json!({"resource": "close", "holder": null, "queueLength": 0,

@@ -1,7 +1,7 @@
 //! The results for a person: a line for each check by sections, as `linkerd check` has them.
 
 use super::{CheckResult, Status, count, counted};
-use crate::kubectl::format::table::escape;
+use crate::text::escape;
 
 const GREEN: &str = "\u{1b}[32m";
 const YELLOW: &str = "\u{1b}[33m";

@@ -7,14 +7,14 @@
 
 mod cell;
 
-pub use cell::{escape, escape_lines};
-
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
 use unicode_width::UnicodeWidthStr;
+
+use crate::text::escape;
 
 const SEPARATOR: &str = "   ";
 const EMPTY_CELL: &str = "<none>";
@@ -42,7 +42,7 @@ impl Column {
     #[must_use]
     pub fn verbatim(header: &str) -> Self {
         Self {
-            header: cell::escape(header).into_owned(),
+            header: escape(header).into_owned(),
             priority: 0,
             wide_only: false,
             flexible: false,
@@ -192,7 +192,7 @@ impl<'a> Printed<'a> {
             .iter()
             .map(|row| match row.get(at).map(String::as_str) {
                 None | Some("") => Cow::Borrowed(EMPTY_CELL),
-                Some(text) => cell::escape(text),
+                Some(text) => escape(text),
             })
             .collect();
         let header = (!layout.no_headers).then_some(column.header.as_str());

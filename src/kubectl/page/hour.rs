@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::kubectl::format::human::human;
-use crate::kubectl::format::table::escape;
 use crate::kubectl::session_health::since;
 use crate::kubectl::world::LockSeen;
+use crate::text::escape;
 
 /// How long changes are kept.
 const WINDOW: Duration = Duration::from_secs(3600);

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use crate::crd::lock::ReleaseMode;
 use crate::kubectl::describe::{Description, Item};
-use crate::kubectl::format::table::escape;
 use crate::kubectl::release::preview;
 use crate::kubectl::why;
 use crate::kubectl::world::{LockSeen, World};
+use crate::text::escape;
 
 /// A lock.
 #[derive(Clone, Debug, Serialize)]

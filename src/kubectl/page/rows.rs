@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::kubectl::format::table::escape;
 use crate::kubectl::list;
 use crate::kubectl::world::{LockSeen, World};
+use crate::text::escape;
 
 /// The most rows of one answer.
 const LIMIT_MAX: usize = 500;

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use crate::kubectl::format::table::escape;
 use crate::kubectl::session_health::Health;
 use crate::kubectl::words::health_cell;
 use crate::kubectl::world::{LockSeen, World};
+use crate::text::escape;
 
 /// The most edges that the page draws.
 const EDGES_MAX: usize = 200;

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{DeadlockParty, Link, QueuedPod, Waiter, Why};
-use crate::kubectl::format::table::escape;
 use crate::kubectl::words::{self, about, ordinal, who};
 use crate::kubectl::world::World;
+use crate::text::escape;
 
 /// The number of waiters that the text names.
 const NAMED: usize = 5;

@@ -19,9 +19,9 @@ use crate::cli::kubectl::api::Api;
 use crate::cli::kubectl::failure::Failure;
 use crate::cli::kubectl::follow::Refusals;
 use crate::clock::{Clock as _, SystemClock};
-use crate::kubectl::format::table::escape;
 use crate::kubectl::world::{LockSeen, SessionSeen, World};
 use crate::protocol::time::Moment;
+use crate::text::escape;
 
 /// How often the API server is asked for its time. A silent connection shows only thereby that it is lost.
 const PROBE_EVERY: Duration = Duration::from_secs(2);

@@ -15,10 +15,10 @@ use super::guard::{Access, require_token};
 use super::live::{Cluster, Live};
 use super::{files, lock};
 use crate::cli::kubectl::failure::Failure;
-use crate::kubectl::format::table::escape;
 use crate::kubectl::page::hour::Observed;
 use crate::kubectl::page::rows::{self, Rows};
 use crate::kubectl::page::waits::{self, Graph};
+use crate::text::escape;
 
 /// Why a request fails, with what to do.
 #[derive(Debug)]
