@@ -37,6 +37,7 @@ main() {
     check_goldens
     check_namespace
     check_token_floor
+    check_fenced_objects
     check_images
     check_refused
   done
@@ -106,6 +107,17 @@ check_token_floor() {
   policies=$(grep -cF 'expression: "9007199254739992"' "$scratch/floor.yaml" || true)
   [ "$policies" = 3 ] || fail "tokenFloor is in $policies policies, not in 3"
   if render | grep -q leasehold-lock-token-floor; then fail "without a tokenFloor there is a policy about it"; fi
+}
+
+# The API server refuses all that the policy selects while the CRD of locks is missing. So it must select by the label.
+check_fenced_objects() {
+  local words
+  if render | grep -q leasehold-fenced-objects; then fail "without fencedObjects there is a policy about them"; fi
+  render --set admissionPolicy.fencedObjects=true |
+    awk -v RS='---\n' '/name: leasehold-fenced-objects/' >"$scratch/fenced.yaml"
+  for words in 'key: leasehold.dev/fenced-by' 'kind: DistributedLock' 'helm.sh/resource-policy: keep'; do
+    grep -qF "$words" "$scratch/fenced.yaml" || fail "the policy about fenced objects has no $words"
+  done
 }
 
 # check_image IMAGE OF ARGUMENTS...: OF is `operator` or `sidecar`.

@@ -148,7 +148,9 @@ type policy struct {
 // Compiles a policy as the API server's plugin does (its compilePolicy is not exported).
 func compile(from *admissionv1.ValidatingAdmissionPolicy, env *environment.EnvSet, kind environment.Type) *policy {
 	compiler := must(cel.NewCompositedCompiler(env))
-	withAuthorizer := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	withParams := cel.OptionalVariableDeclarations{HasParams: from.Spec.ParamKind != nil}
+	withAuthorizer := withParams
+	withAuthorizer.HasAuthorizer = true
 	for _, variable := range from.Spec.Variables {
 		result := compiler.CompileAndStoreVariable(&validating.Variable{Name: variable.Name, Expression: variable.Expression}, withAuthorizer, kind)
 		if result.Error != nil {
@@ -177,7 +179,7 @@ func compile(from *admissionv1.ValidatingAdmissionPolicy, env *environment.EnvSe
 		if expression == nil {
 			continue
 		}
-		if result := compiler.CompileCELExpression(expression, cel.OptionalVariableDeclarations{}, kind); result.Error != nil {
+		if result := compiler.CompileCELExpression(expression, withParams, kind); result.Error != nil {
 			panic(from.Name + ": " + expression.GetExpression() + ": " + result.Error.Error())
 		}
 	}
@@ -192,7 +194,7 @@ func compile(from *admissionv1.ValidatingAdmissionPolicy, env *environment.EnvSe
 	}
 	compiled.validator = validating.NewValidator(compiled.checks, matcher,
 		compiler.CompileCondition(nil, withAuthorizer, kind),
-		compiler.CompileCondition(messages, cel.OptionalVariableDeclarations{}, kind), from.Spec.FailurePolicy, nil)
+		compiler.CompileCondition(messages, withParams, kind), from.Spec.FailurePolicy, nil)
 	return compiled
 }
 
@@ -206,6 +208,7 @@ type write struct {
 	namespace   string
 	name        string
 	object, old map[string]any
+	options     runtime.Object
 	// Set if the namespace is being deleted or has annotations.
 	of *corev1.Namespace
 }
@@ -248,7 +251,7 @@ func (w write) attributes() (*admission.VersionedAttributes, *corev1.Namespace) 
 	object, old := asObject(w.object, w.kind), asObject(w.old, w.kind)
 	resource := w.kind.GroupVersion().WithResource(w.resource)
 	attributes := admission.NewAttributesRecord(object, old, w.kind, w.namespace, w.name, resource,
-		w.subresource, w.operation, nil, false, w.by.info())
+		w.subresource, w.operation, w.options, false, w.by.info())
 	return &admission.VersionedAttributes{
 		Attributes: attributes, VersionedKind: w.kind, VersionedObject: object, VersionedOldObject: old,
 	}, namespace

@@ -76,6 +76,8 @@ fn bound(findings: &Findings, policies: &[Value], bindings: &[Value]) -> CheckRe
     let mut wrong = Vec::new();
     for policy in policies {
         let name = name(policy);
+        // One with a parameter is bound by its users, for the objects that they choose.
+        let is_for_users = policy["spec"]["paramKind"].is_object();
         let ours = bindings
             .iter()
             .filter(|one| one["spec"]["policyName"] == name);
@@ -84,7 +86,7 @@ fn bound(findings: &Findings, policies: &[Value], bindings: &[Value]) -> CheckRe
         // A binding may be narrower than its policy.
         let everywhere = |one: &Value| one["spec"]["matchResources"].is_null();
         let fails_closed = policy["spec"]["failurePolicy"] != "Ignore";
-        if !fails_closed || !denying.any(everywhere) {
+        if !fails_closed || !(is_for_users || denying.any(everywhere)) {
             wrong.push(name);
         }
     }

@@ -8,6 +8,7 @@ use crate::kubectl::check::findings::{Certificate, DryRun, Origin, Right, Validi
 use crate::kubectl::check::mode::{Mode, mode};
 use crate::kubectl::world::{Known, OperatorSeen};
 
+const FENCE: &str = include_str!("../../../../charts/leasehold/files/fencing/objects.yaml");
 const LOCKS: &str = "definition-distributedlocks";
 
 fn schema(definition: &mut Value) -> &mut Value {
@@ -125,6 +126,9 @@ fn policies_that_do_not_deny_or_are_of_others_are_named() {
                 first(&mut f.policies)["spec"]["failurePolicy"] = json!("Ignore");
             },
         ),
+        ("policies-bound", Fine, "each policy", |f| {
+            seen(&mut f.policies).push(serde_yaml::from_str(FENCE).unwrap());
+        }),
         ("policies-bound", Failed, "and 5 more", |f| {
             seen(&mut f.bindings).clear();
         }),
