@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# What the fence of PostgreSQL costs: pgbench's transactions with and without it, in turn, on a server of their own that
+# syncs its log. It prints medians of the runs' average latencies, in ms.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+readonly RUNS=7 SECONDS_EACH=3
+programs=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
+directory=$(mktemp -d)
+as_user=()
+[ "$(id -u)" != 0 ] || as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+[ "$(id -u)" != 0 ] || chown 65534:65534 "$directory"
+connect=(--host "$directory" --username postgres)
+
+stop() {
+  "${as_user[@]}" "$programs/pg_ctl" --pgdata "$directory/data" --mode immediate --silent stop || true
+  rm -rf "$directory"
+}
+
+start() {
+  "${as_user[@]}" "$programs/initdb" --pgdata "$directory/data" --auth trust --username postgres >/dev/null
+  "${as_user[@]}" "$programs/pg_ctl" --pgdata "$directory/data" --silent --wait --log "$directory/log" \
+    --options "-k $directory -c listen_addresses=" start
+  psql "${connect[@]}" --quiet --no-psqlrc --single-transaction --set ON_ERROR_STOP=1 \
+    --file "$here/../fences/postgresql/20261128000000_leasehold_fence.up.sql"
+  psql "${connect[@]}" --quiet --no-psqlrc --command 'CREATE TABLE account (id bigint PRIMARY KEY,
+    balance bigint NOT NULL, fencing_token bigint NOT NULL DEFAULT 0) WITH (fillfactor = 50);
+    INSERT INTO account SELECT number, 0 FROM generate_series(1, 64) AS number'
+  "$programs/pgbench" "${connect[@]}" --initialize --quiet --scale 10 postgres >/dev/null 2>&1
+}
+
+# One row, and the five statements of pgbench's own transaction (TPC-B): each with and without a fence.
+write_scripts() {
+  local fence="SELECT leasehold.fence('account', 1000);"
+  local row='UPDATE account SET balance = balance + 1 WHERE id = 1;'
+  cat >"$directory/all" <<'SQL'
+\set aid random(1, 1000000)
+\set bid random(1, 10)
+\set tid random(1, 100)
+\set delta random(-5000, 5000)
+BEGIN;
+UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
+SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
+UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid;
+INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
+END;
+SQL
+  sed "s/^BEGIN;/BEGIN; $fence/" "$directory/all" | tr '\n' '\r' | sed 's/; SELECT/;\rSELECT/' | tr '\r' '\n' >"$directory/all-function"
+  printf 'BEGIN;\n%s\nEND;\n' "$row" >"$directory/row"
+  printf 'BEGIN;\n%s\n%s\nEND;\n' "$fence" "$row" >"$directory/row-function"
+  printf 'BEGIN;\n%s\nEND;\n' 'UPDATE account SET balance = balance + 1, fencing_token = 1000 WHERE id = 1 AND fencing_token <= 1000;' \
+    >"$directory/row-column"
+}
+
+latency() {
+  "$programs/pgbench" "${connect[@]}" --no-vacuum --protocol prepared --time "$SECONDS_EACH" --file "$1" postgres 2>/dev/null |
+    sed -n 's/^latency average = \(.*\) ms$/\1/p'
+}
+
+trap stop EXIT
+start
+write_scripts
+for ((run = 0; run < RUNS; run++)); do
+  for script in all all-function row row-function row-column; do
+    latency "$directory/$script" >>"$directory/latency-$script"
+  done
+done
+for script in all all-function row row-function row-column; do
+  echo "$script $(sort -n "$directory/latency-$script" | sed -n "$((RUNS / 2 + 1))p")"
+done
