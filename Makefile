@@ -26,11 +26,11 @@ help: ## This list
 check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and integration tests, 40 simulated worlds
 
 .PHONY: test
-test: check clients policies api-schema chart alerts e2e page ## Required for each change: check, clients, the policies, API schema, chart, alerts, e2e, page
+test: check clients policies api-schema chart alerts e2e page fences ## Required for each change: check, clients, the policies, API schema, chart, alerts, e2e, page, fences
 
 # Two rows of targets: the first one waits most of the time, and leaves a core to the second one. What measures or fills
 # the whole machine runs after them.
-WAITING := clients e2e clients-e2e page fault elections floor comparison
+WAITING := clients e2e clients-e2e page fences fault elections floor comparison
 COMPUTING := controlplane helm policies api-schema chart alerts bugs sim model controlplane-floor $(NODE_BUILDS)
 
 .PHONY: prove
@@ -108,6 +108,17 @@ porcupine: need-go ## Builds the linearizability checker, after its tests show t
 	cd tests/porcupine && GOWORK=off go vet -mod=readonly ./... && GOWORK=off go test -mod=readonly ./...
 	cd tests/porcupine && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false -trimpath \
 		-ldflags "-s -w" -o "$(abspath $(TARGET))/porcupine" .
+
+.PHONY: fences
+fences: need-cargo controlplane ## Fences on the real stores: a stale worker, random writers with crashes, what a store may lose
+	scripts/need.sh fences
+	scripts/ran.sh cargo test --locked --test e2e fences:: -- --ignored --test-threads 2
+
+.PHONY: migrations
+migrations: need-go ## The migrations of the fences, by golang-migrate, Flyway and Alembic on the real databases (by hand)
+	scripts/need.sh fences
+	scripts/need.sh clients
+	tests/fences/migrations.sh "$(TARGET)/fences"
 
 .PHONY: comparison
 comparison: need-cargo controlplane bench-peers porcupine ## Compares client-go's leader election with ours under the same late answers: when did two lead?
@@ -228,6 +239,11 @@ bench: need-cargo controlplane bench-peers $(if $(filter clients,$(or $(ARGS),cl
 	cargo run --locked --release --quiet --example bench -- "$(TARGET)/release/leasehold" \
 		"$(TARGET)/bench/leaderelection" "$(TARGET)/bench/etcdmutex" "$(TARGET)/clients" $(ARGS)
 
+.PHONY: bench-fences
+bench-fences: ## What the fence of PostgreSQL costs, by pgbench
+	scripts/need.sh fences
+	bench/fences.sh
+
 .PHONY: bench-peers
 bench-peers: need-go # The other locks of the bench; each is a separate Go module that pins its versions
 	mkdir -p "$(TARGET)/bench"
@@ -267,6 +283,7 @@ helm: # Helm 4 and Helm 3, built once, under target/
 
 .PHONY: generate
 generate: need-cargo ## Rewrites generated files: crds/, docs/openapi.json, goldens of the webhook, the messages and the kubectl plugin, a table in docs/
+	fences/generate.sh
 	LEASEHOLD_REGENERATE=1 cargo test --locked --quiet --test it -- drift kubectl::
 
 .PHONY: deny

@@ -10,6 +10,7 @@
 #   scripts/need.sh e2e        what `make e2e` needs besides Rust and Go: the shells whose completion is tested
 #   scripts/need.sh clients    what `make clients` needs besides Rust and Go
 #   scripts/need.sh page       what `make page` needs
+#   scripts/need.sh fences     what `make fences` needs: the stores that fences are tried on
 set -euo pipefail
 
 # Pairs PROGRAM=PACKAGE or FILE=PACKAGE: the package is installed if the program or the file exists.
@@ -24,6 +25,10 @@ needs() {
       ;;
     clients) echo 'python3=python3-venv node=nodejs npm=npm javac=openjdk-17-jdk-headless mvn=maven' ;;
     page) echo 'chromium=chromium chromedriver=chromium-driver npm=npm' ;;
+    fences)
+      echo 'pg_ctlcluster=postgresql mariadbd=mariadb-server redis-server=redis-server sqlite3=sqlite3' \
+        'setpriv=util-linux curl=curl jq=jq'
+      ;;
     fault) echo 'faketime=faketime ip=iproute2 unshare=util-linux' ;;
     node)
       echo 'curl=curl jq=jq busybox=busybox-static ip=iproute2 nft=nftables sysctl=procps' \
@@ -31,7 +36,7 @@ needs() {
         '/usr/include/seccomp.h=libseccomp-dev'
       ;;
     *)
-      echo "usage: need.sh plugin|image|release|node|fault|e2e|clients|page" >&2
+      echo "usage: need.sh plugin|image|release|node|fault|e2e|clients|page|fences" >&2
       return 1
       ;;
   esac

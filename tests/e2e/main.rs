@@ -25,6 +25,7 @@ mod crowd;
 mod election;
 mod exec;
 mod faults;
+mod fences;
 mod fleet;
 mod floor;
 mod gate;

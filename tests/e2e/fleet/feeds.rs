@@ -49,7 +49,7 @@ async fn feed_lists_sessions_and_delivers_their_changes() -> Result<()> {
     make_session(&namespace, "before").await?;
     let mut sessions = fleet(&cluster, &namespace.name).await?.sessions();
     let before = next_of(&mut sessions, &place(&namespace, "before")).await?;
-    assert_eq!(before.stored.value.pod.uid, "u".into());
+    assert_eq!(&*before.stored.value.pod.uid, "u");
     lines_until(&mut sessions, "complete").await?;
     namespace
         .patch(

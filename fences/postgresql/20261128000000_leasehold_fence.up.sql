@@ -1,0 +1,50 @@
+-- The fence of docs/fencing.md for PostgreSQL 13 or newer. Run it once in your database, as the owner of the tables that
+-- it guards, and not as the app's role:
+--
+--   psql --dbname DATABASE --single-transaction --set ON_ERROR_STOP=1 --file 20261128000000_leasehold_fence.up.sql
+--   psql --dbname DATABASE --command 'GRANT USAGE ON SCHEMA leasehold TO APP_ROLE' \
+--     --command 'GRANT EXECUTE ON FUNCTION leasehold.fence TO APP_ROLE'
+
+CREATE SCHEMA leasehold;
+
+-- One row for each resource, with the largest token seen. Do not delete a row: its token would be forgotten.
+CREATE TABLE leasehold.fences (
+    -- Compared as bytes, so that a new version of the system's collations cannot damage the index.
+    resource text COLLATE "C" PRIMARY KEY,
+    token bigint NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991),
+    -- The transaction that passed the fence last, for require_fence. The row is locked until it ends.
+    passed_by xid8 NOT NULL
+) WITH (fillfactor = 50); -- Space for new versions of a row beside the old ones: no index is written.
+
+-- Passes the fence, or raises LH001 if the token is stale. It runs with its owner's rights, so the app's role needs no
+-- right on the table and cannot lower a token.
+CREATE FUNCTION leasehold.fence(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    newest bigint;
+BEGIN
+    INSERT INTO leasehold.fences VALUES (fence.resource, fence.token, pg_current_xact_id())
+    ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, passed_by = EXCLUDED.passed_by
+    WHERE fences.token <= EXCLUDED.token;
+    IF NOT FOUND THEN
+        SELECT fences.token INTO newest FROM leasehold.fences WHERE fences.resource = fence.resource;
+        RAISE EXCEPTION 'stale fencing token % for %: the newest is %', fence.token, fence.resource, newest
+            USING ERRCODE = 'LH001', HINT = 'The lock was granted again. Roll back, and stop working.';
+    END IF;
+END $$;
+
+-- For a trigger: raises LH002 in a transaction that has not passed the fence of the trigger's argument.
+CREATE FUNCTION leasehold.require_fence() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM leasehold.fences
+                   WHERE resource = TG_ARGV[0] AND passed_by = pg_current_xact_id()) THEN
+        RAISE EXCEPTION 'call leasehold.fence(''%'', token) first', TG_ARGV[0] USING ERRCODE = 'LH002';
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- By default, every role may call a function. A role that may call this one can also record a token that no lease has,
+-- and so refuse all other writers.
+REVOKE ALL ON FUNCTION leasehold.fence FROM PUBLIC;

@@ -1,0 +1,82 @@
+"""The fence of Leasehold. Set down_revision to your newest revision.
+
+Generated from 20261128000000_leasehold_fence.up.sql, which says how to use it.
+"""
+
+from alembic import op
+
+revision = "20261128000000"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+UP = [
+    """
+CREATE SCHEMA leasehold
+""",
+    """
+CREATE TABLE leasehold.fences (
+    -- Compared as bytes, so that a new version of the system's collations cannot damage the index.
+    resource text COLLATE "C" PRIMARY KEY,
+    token bigint NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991),
+    -- The transaction that passed the fence last, for require_fence. The row is locked until it ends.
+    passed_by xid8 NOT NULL
+) WITH (fillfactor = 50)
+""",
+    """
+CREATE FUNCTION leasehold.fence(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    newest bigint;
+BEGIN
+    INSERT INTO leasehold.fences VALUES (fence.resource, fence.token, pg_current_xact_id())
+    ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, passed_by = EXCLUDED.passed_by
+    WHERE fences.token <= EXCLUDED.token;
+    IF NOT FOUND THEN
+        SELECT fences.token INTO newest FROM leasehold.fences WHERE fences.resource = fence.resource;
+        RAISE EXCEPTION 'stale fencing token % for %: the newest is %', fence.token, fence.resource, newest
+            USING ERRCODE = 'LH001', HINT = 'The lock was granted again. Roll back, and stop working.';
+    END IF;
+END $$
+""",
+    """
+CREATE FUNCTION leasehold.require_fence() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM leasehold.fences
+                   WHERE resource = TG_ARGV[0] AND passed_by = pg_current_xact_id()) THEN
+        RAISE EXCEPTION 'call leasehold.fence(''%'', token) first', TG_ARGV[0] USING ERRCODE = 'LH002';
+    END IF;
+    RETURN NULL;
+END $$
+""",
+    """
+REVOKE ALL ON FUNCTION leasehold.fence FROM PUBLIC
+""",
+]
+
+DOWN = [
+    """
+DROP FUNCTION leasehold.require_fence()
+""",
+    """
+DROP FUNCTION leasehold.fence(text, bigint)
+""",
+    """
+DROP TABLE leasehold.fences
+""",
+    """
+DROP SCHEMA leasehold
+""",
+]
+
+
+def upgrade() -> None:
+    for statement in UP:
+        op.execute(statement)
+
+
+def downgrade() -> None:
+    for statement in DOWN:
+        op.execute(statement)

@@ -1,0 +1,12 @@
+//! Fences on the real stores: a stale writer after a pause, random writers with crashes, and what a store may lose.
+//! `make fences` runs this.
+
+mod mariadb;
+mod objects;
+mod postgresql;
+mod random;
+mod redis;
+mod server;
+mod sqlite;
+mod store;
+mod story;

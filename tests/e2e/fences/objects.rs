@@ -1,0 +1,45 @@
+//! The fence of Kubernetes objects: an admission policy, bound as in the example.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::story::{Story, stale_writer_is_refused};
+
+/// Binds the policy with the example's bindings, and waits until they are enforced: a write without a token is refused.
+const PREPARE: &str = r#"set -e
+    cd "$CARGO_MANIFEST_DIR"
+    $KUBECTL apply --server-side -f charts/leasehold/files/fencing/objects.yaml
+    $KUBECTL create configmap guarded
+    $KUBECTL create configmap unguarded
+    $KUBECTL label configmap guarded leasehold.dev/fenced-by=report
+    sed -e "/^kind: ConfigMap$/,\$d" -e "s/team/$NAMESPACE/; s/settings/report/" \
+        examples/fencing/configmap.yaml | sed '$d' | $KUBECTL apply --server-side -f -
+    until $KUBECTL annotate configmap guarded enforced=no --overwrite 2>&1 | grep 'no fencing token'; do sleep 0.1; done"#;
+
+/// The API server may not have seen the grant of a new lease: then it says to repeat the write.
+fn write(object: &str) -> String {
+    format!(
+        r#"patch="{{\"metadata\":{{\"annotations\":{{\"leasehold.dev/fencing-token\":\"$TOKEN\"}}}},\"data\":{{\"text\":\"$VALUE\"}}}}"
+        while :; do
+            answer=$($KUBECTL patch configmap {object} --type=merge -p "$patch" 2>&1) && exit 0
+            case $answer in *'repeat the write'*) sleep 0.2 ;; *) echo "$answer"; exit 1 ;; esac
+        done"#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn stale_worker_cannot_write() -> Result<()> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let prepare = PREPARE.replace("$CARGO_MANIFEST_DIR", &directory.display().to_string());
+    stale_writer_is_refused(&Story {
+        prepare: &prepare,
+        fenced: write("guarded"),
+        unfenced: write("unguarded"),
+        read: "$KUBECTL get configmap guarded unguarded -o jsonpath='{.items[*].data.text}'"
+            .to_owned(),
+        refusal: "stale fencing token",
+    })
+    .await
+}

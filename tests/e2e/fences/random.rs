@@ -1,0 +1,189 @@
+//! Random writers on one fence: leases that end while their writers still write, retries after unknown outcomes,
+//! writers that disappear in the middle of a transaction, and crashes of the store. The history's checker judges.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures::future::join_all;
+
+use super::store::{Append, Store, Written};
+use crate::harness::now;
+use crate::history::{Event, History, Op, Process, Summary};
+use crate::seed::seed;
+
+const WRITERS: usize = 6;
+/// How many answers the writers get before each crash, and after the last one.
+const ANSWERS: usize = 60;
+/// The log, and the lock that guards it.
+const LOG: &str = "log";
+
+/// A run of the writers.
+struct Run<'s, S> {
+    store: &'s S,
+    events: RefCell<Vec<Event>>,
+    /// The lease that is not over: its token, and its writer.
+    lease: Cell<Option<(u64, usize)>>,
+    random: RefCell<fastrand::Rng>,
+    answers: Cell<usize>,
+    is_over: Cell<bool>,
+}
+
+/// A writer, and the token of its last lease.
+struct Writer {
+    number: usize,
+    process: Process,
+    token: Option<u64>,
+    appended: usize,
+}
+
+/// Runs writers until the store has crashed this often, and returns what the history has, once it is checked.
+pub(super) async fn run(store: &impl Store, crashes: usize) -> Result<Summary> {
+    let history = history_of(store, crashes).await?;
+    let summary = history.check()?;
+    println!("{summary:?}");
+    ensure!(
+        summary.appended > 0,
+        "no entry was acknowledged: {summary:?}"
+    );
+    ensure!(summary.refused > 0, "no entry was refused: {summary:?}");
+    Ok(summary)
+}
+
+/// Returns the history of such a run.
+pub(super) async fn history_of(store: &impl Store, crashes: usize) -> Result<History> {
+    let run = Run {
+        store,
+        events: RefCell::default(),
+        lease: Cell::new(None),
+        random: RefCell::new(fastrand::Rng::with_seed(seed())),
+        answers: Cell::new(0),
+        is_over: Cell::new(false),
+    };
+    let writers = join_all((0..WRITERS).map(|number| run.write(number)));
+    let (outcome, _writers) = tokio::join!(run.crash(crashes), writers);
+    outcome?;
+    let entries = store.entries().await?;
+    let log = LOG.to_owned();
+    run.record(|at| Process::new("store").info(at, Op::Log { log, entries }));
+    Ok(History::of(run.events.into_inner()))
+}
+
+impl<S: Store> Run<'_, S> {
+    async fn crash(&self, crashes: usize) -> Result<()> {
+        let all = async {
+            for _ in 0..crashes {
+                self.until_answered().await;
+                self.store.crash().await?;
+            }
+            self.until_answered().await;
+            Ok(())
+        };
+        let outcome = all.await;
+        self.is_over.set(true);
+        outcome
+    }
+
+    async fn until_answered(&self) {
+        let enough = self.answers.get() + ANSWERS;
+        while self.answers.get() < enough {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn write(&self, number: usize) {
+        let mut writer = Writer {
+            number,
+            process: Process::new(format!("writer-{number}")),
+            token: None,
+            appended: 0,
+        };
+        let mut connection = None;
+        while !self.is_over.get() {
+            let takes = self.one_in(6);
+            if takes || writer.token.is_none() {
+                self.acquire(&mut writer);
+            }
+            if connection.is_none() {
+                connection = self.store.connect().await.ok();
+            }
+            let Some(connected) = &mut connection else {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            if self.append(&mut writer, connected).await.is_err() {
+                connection = None;
+            }
+        }
+    }
+
+    /// Ends the current lease, and begins one of this writer, with a larger token. The writer whose lease it was is not
+    /// notified, and continues to write.
+    fn acquire(&self, writer: &mut Writer) {
+        let before = self.lease.get();
+        if let Some((token, former)) = before {
+            let mut former = Process::new(format!("lease-of-{former}-{token}"));
+            self.record(|at| former.info(at, Op::believes_end(&token.to_string())));
+        }
+        let more = self.random.borrow_mut().u64(1..=1000);
+        let token = before.map_or(1000, |(token, _)| token) + more;
+        self.lease.set(Some((token, writer.number)));
+        let invoked = self.record(|at| writer.process.invoke(at, Op::acquire(LOG)));
+        let granted = Op::granted(LOG, &token.to_string(), token, u64::MAX);
+        self.record(|at| writer.process.ok(at, invoked, granted));
+        writer.token = Some(token);
+    }
+
+    /// Appends an entry. An error means that the outcome is unknown.
+    async fn append(&self, writer: &mut Writer, connection: &mut S::Connection) -> Result<()> {
+        writer.appended += 1;
+        let token = writer.token.unwrap_or_default();
+        let append = Append {
+            token,
+            value: format!("{}-{}", writer.process.name(), writer.appended),
+            pause: self.pause(),
+        };
+        let op = Op::append(LOG, &token.to_string(), token, &append.value);
+        let invoked = self.record(|at| writer.process.invoke(at, op.clone()));
+        let patience = if self.one_in(10) {
+            self.pause()
+        } else {
+            Duration::MAX
+        };
+        let written = tokio::time::timeout(patience, self.store.append(connection, &append)).await;
+        self.answers.set(self.answers.get() + 1);
+        match written {
+            Ok(Ok(Written::Accepted)) => self.record(|at| writer.process.ok(at, invoked, op)),
+            Ok(Ok(Written::Stale)) => {
+                // One in three ignores the refusal, and writes again.
+                if !self.one_in(3) {
+                    writer.token = None;
+                }
+                self.record(|at| writer.process.fail(at, invoked, op))
+            }
+            Ok(Err(_)) | Err(_) => {
+                self.record(|at| writer.process.unknown(at, invoked, op));
+                anyhow::bail!("the outcome is unknown");
+            }
+        };
+        Ok(())
+    }
+
+    fn one_in(&self, many: u32) -> bool {
+        self.random.borrow_mut().u32(0..many) == 0
+    }
+
+    fn pause(&self) -> Duration {
+        let longest = if self.one_in(4) { 30_000 } else { 500 };
+        Duration::from_micros(self.random.borrow_mut().u64(0..longest))
+    }
+
+    /// Records an event of this moment, and returns the number of its operation.
+    fn record(&self, event: impl FnOnce(u64) -> Event) -> u64 {
+        let at = now().elapsed_since_boot().as_nanos();
+        let event = event(u64::try_from(at).unwrap_or(u64::MAX));
+        let operation = event.operation;
+        self.events.borrow_mut().push(event);
+        operation
+    }
+}

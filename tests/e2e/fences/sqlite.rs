@@ -1,0 +1,131 @@
+//! The fence of SQLite. Each writer is a process of its own, as workers are that share a file.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+use sqlx::Connection as _;
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use tokio::io::AsyncWriteExt as _;
+
+use super::random::run;
+use super::server::{migrations, new_directory, output};
+use super::store::{Append, Store, Written};
+use super::story::{Story, stale_writer_is_refused};
+use crate::history::Entry;
+
+const TABLES: &str = "
+    PRAGMA journal_mode = WAL;
+    CREATE TABLE entry (number INTEGER PRIMARY KEY, token INTEGER NOT NULL, value TEXT NOT NULL UNIQUE);
+    CREATE TABLE body (text TEXT NOT NULL);
+    INSERT INTO body VALUES ('empty');";
+
+/// A database with the fence.
+struct Fenced {
+    file: PathBuf,
+}
+
+impl Fenced {
+    async fn create() -> Result<Self> {
+        let file = new_directory("sqlite")?.join("db");
+        let options = SqliteConnectOptions::new()
+            .filename(&file)
+            .create_if_missing(true);
+        let mut connection = SqliteConnection::connect_with(&options).await?;
+        Migrator::new(migrations("sqlite"))
+            .await?
+            .run(&mut connection)
+            .await?;
+        sqlx::raw_sql(TABLES).execute(&mut connection).await?;
+        Ok(Self { file })
+    }
+}
+
+impl Store for Fenced {
+    type Connection = ();
+
+    async fn connect(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Runs the transaction in a process, which is killed if this future is dropped.
+    async fn append(&self, _connection: &mut (), append: &Append) -> Result<Written> {
+        let mut command = tokio::process::Command::new("sqlite3");
+        command.arg("-bail").arg(&self.file).kill_on_drop(true);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut sqlite = command.spawn()?;
+        let mut input = sqlite.stdin.take().expect("the input must be a pipe");
+        let (token, value) = (append.token, &append.value);
+        let fence = format!(
+            ".timeout 60000\nBEGIN IMMEDIATE;\n\
+             INSERT INTO leasehold_fence VALUES ('log', {token});\n"
+        );
+        input.write_all(fence.as_bytes()).await?;
+        tokio::time::sleep(append.pause).await;
+        let write =
+            format!("INSERT INTO entry (token, value) VALUES ({token}, '{value}'); COMMIT;\n");
+        // A process that was refused reads no more: its error says why.
+        let _sent = input.write_all(write.as_bytes()).await;
+        drop(input);
+        let ended = sqlite.wait_with_output().await?;
+        let error = String::from_utf8_lossy(&ended.stderr);
+        match (
+            ended.status.success(),
+            error.contains("stale fencing token"),
+        ) {
+            (true, _) => Ok(Written::Accepted),
+            (false, true) => Ok(Written::Stale),
+            (false, false) => bail!("{error}"),
+        }
+    }
+
+    async fn entries(&self) -> Result<Vec<Entry>> {
+        let select = "SELECT token, value FROM entry ORDER BY number";
+        let rows = output(Command::new("sqlite3").arg(&self.file).arg(select))?;
+        let entry = |row: &str| {
+            let (token, value) = row.split_once('|')?;
+            Some(Entry {
+                token: token.parse().ok()?,
+                value: value.to_owned(),
+            })
+        };
+        Ok(rows.lines().filter_map(entry).collect())
+    }
+
+    /// Without a server, only writers crash: the run drops them in the middle of their transactions.
+    async fn crash(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn no_older_token_passes_after_a_newer_one() -> Result<()> {
+    run(&Fenced::create().await?, 3).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn stale_worker_cannot_write() -> Result<()> {
+    let fenced = Fenced::create().await?;
+    let file = fenced.file.display();
+    let write = |fence: &str| {
+        format!(
+            "sqlite3 -bail {file} <<SQL\n.timeout 5000\nBEGIN IMMEDIATE;\n{fence}\n\
+             UPDATE body SET text = '$VALUE';\nCOMMIT;\nSQL"
+        )
+    };
+    stale_writer_is_refused(&Story {
+        prepare: "",
+        fenced: write("INSERT INTO leasehold_fence VALUES ('report', $TOKEN);"),
+        unfenced: write(""),
+        read: format!("sqlite3 {file} 'SELECT text FROM body'"),
+        refusal: "stale fencing token",
+    })
+    .await
+}

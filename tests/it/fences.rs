@@ -1,0 +1,40 @@
+//! The generated files of the fences are up to date; `make generate` rewrites them.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::drift::assert_committed;
+
+const HEAD: &str = "#!lua name=leasehold
+-- Generated from fence.lua (make generate). Load it once, and again after each change:
+--
+--   redis-cli -x FUNCTION LOAD REPLACE < leasehold.lua
+--
+-- FCALL leasehold_fence takes the keys and arguments of EVALSHA below, without the SHA.
+
+redis.register_function('leasehold_fence', function(KEYS, ARGV)
+";
+
+#[test]
+fn drift_redis_library_has_the_script() {
+    let script = include_str!("../../fences/redis/fence.lua");
+    assert_committed(
+        "fences/redis/leasehold.lua",
+        &format!("{HEAD}{script}end)\n"),
+    );
+}
+
+/// `fences/generate.sh` writes what Flyway and Alembic take.
+#[test]
+fn drift_migrations_of_other_tools_are_up_to_date() {
+    let fences = Path::new(env!("CARGO_MANIFEST_DIR")).join("fences");
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("fences");
+    let run = |command: &mut Command| assert!(command.status().unwrap().success(), "{command:?}");
+    run(Command::new("cp").arg("-r").arg(&fences).arg(&copy));
+    run(&mut Command::new(copy.join("generate.sh")));
+    let mut diff = Command::new("diff");
+    let differences = diff.arg("-r").arg(&fences).arg(&copy).output().unwrap();
+    let text = String::from_utf8_lossy(&differences.stdout);
+    assert!(differences.status.success(), "run `make generate`:\n{text}");
+}
