@@ -3,27 +3,21 @@
 # syncs its log. It prints medians of the runs' average latencies, in ms.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-readonly RUNS=7 SECONDS_EACH=3
-programs=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
+# shellcheck source=tests/fences/servers.sh
+. "$here/../tests/fences/servers.sh"
+RUNS=${RUNS:-7} SECONDS_EACH=${SECONDS_EACH:-3}
+programs=$(dirname "$(find /usr/lib/postgresql -name initdb | sort -V | tail -1)")
 directory=$(mktemp -d)
-as_user=()
-[ "$(id -u)" != 0 ] || as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
-[ "$(id -u)" != 0 ] || chown 65534:65534 "$directory"
-connect=(--host "$directory" --username postgres)
-
-stop() {
-  "${as_user[@]}" "$programs/pg_ctl" --pgdata "$directory/data" --mode immediate --silent stop || true
-  rm -rf "$directory"
-}
+chmod 755 "$directory"
+port=$(free_port)
+connect=(--host "$directory/server" --port "$port" --username postgres)
 
 start() {
-  "${as_user[@]}" "$programs/initdb" --pgdata "$directory/data" --auth trust --username postgres >/dev/null
-  "${as_user[@]}" "$programs/pg_ctl" --pgdata "$directory/data" --silent --wait --log "$directory/log" \
-    --options "-k $directory -c listen_addresses=" start
+  start_postgresql "$directory/server" "$port"
   psql "${connect[@]}" --quiet --no-psqlrc --single-transaction --set ON_ERROR_STOP=1 \
     --file "$here/../fences/postgresql/20261128000000_leasehold_fence.up.sql"
   psql "${connect[@]}" --quiet --no-psqlrc --command 'CREATE TABLE account (id bigint PRIMARY KEY,
-    balance bigint NOT NULL, fencing_token bigint NOT NULL DEFAULT 0) WITH (fillfactor = 50);
+    balance bigint NOT NULL, fencing_token bigint NOT NULL DEFAULT 1) WITH (fillfactor = 50);
     INSERT INTO account SELECT number, 0 FROM generate_series(1, 64) AS number'
   "$programs/pgbench" "${connect[@]}" --initialize --quiet --scale 10 postgres >/dev/null 2>&1
 }
@@ -57,13 +51,16 @@ latency() {
     sed -n 's/^latency average = \(.*\) ms$/\1/p'
 }
 
-trap stop EXIT
+trap 'stop_servers; rm -rf "$directory"' EXIT
 start
 write_scripts
+# Each second run is in the opposite order, because the tables grow.
+order=(all all-function row row-function row-column)
 for ((run = 0; run < RUNS; run++)); do
-  for script in all all-function row row-function row-column; do
+  for script in "${order[@]}"; do
     latency "$directory/$script" >>"$directory/latency-$script"
   done
+  mapfile -t order < <(printf '%s\n' "${order[@]}" | tac)
 done
 for script in all all-function row row-function row-column; do
   echo "$script $(sort -n "$directory/latency-$script" | sed -n "$((RUNS / 2 + 1))p")"

@@ -1,5 +1,5 @@
--- The fence of docs/fencing.md for MariaDB 10.11 or newer. Run it once in your database, as the owner of the tables that
--- it guards. Not as the app's user, and not as root: the procedure would write on a read-only replica, as root may.
+-- The fence of docs/fencing-sql.md for MariaDB 10.11 or newer. Run it once in your database, as the owner of the
+-- tables that it guards. Not as the app's user, and not as root: the procedure would write on a read-only replica, as root may.
 --
 --   mariadb DATABASE < 20261128000000_leasehold_fence.up.sql
 --   mariadb DATABASE --execute 'GRANT EXECUTE ON PROCEDURE leasehold_fence TO APP_USER'

@@ -1,5 +1,5 @@
--- The fence of docs/fencing.md for PostgreSQL 13 or newer. Run it once in your database, as the owner of the tables that
--- it guards, and not as the app's role:
+-- The fence of docs/fencing-sql.md for PostgreSQL 13 or newer. Run it once in your database, as the owner of the
+-- tables that it guards, and not as the app's role:
 --
 --   psql --dbname DATABASE --single-transaction --set ON_ERROR_STOP=1 --file 20261128000000_leasehold_fence.up.sql
 --   psql --dbname DATABASE --command 'GRANT USAGE ON SCHEMA leasehold TO APP_ROLE' \

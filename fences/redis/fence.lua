@@ -1,4 +1,5 @@
--- The fence of docs/fencing.md for Redis and Valkey. It passes the fence and runs one command, in one atomic step:
+-- The fence of docs/fencing-redis.md for Redis and Valkey. It passes the fence and runs one command, in one
+-- atomic step:
 --
 --   EVALSHA SHA 2 {report}:fence {report}:body 1843000 SET {report}:body text
 --

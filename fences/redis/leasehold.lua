@@ -6,7 +6,8 @@
 -- FCALL leasehold_fence takes the keys and arguments of EVALSHA below, without the SHA.
 
 redis.register_function('leasehold_fence', function(KEYS, ARGV)
--- The fence of docs/fencing.md for Redis and Valkey. It passes the fence and runs one command, in one atomic step:
+-- The fence of docs/fencing-redis.md for Redis and Valkey. It passes the fence and runs one command, in one
+-- atomic step:
 --
 --   EVALSHA SHA 2 {report}:fence {report}:body 1843000 SET {report}:body text
 --

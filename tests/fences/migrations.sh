@@ -137,7 +137,7 @@ alembic() {
 
 postgresql=$(free_port)
 mariadb=$(free_port)
-start_postgresql "$scratch/postgresql" "$postgresql"
+start_postgresql "$scratch/postgresql" "$postgresql" -F
 start_mariadb "$scratch/mariadb" "$mariadb"
 golang_migrate
 flyway

@@ -27,13 +27,13 @@ new_directory() {
   [ "$(id -u)" != 0 ] || chown nobody:nogroup "$1"
 }
 
-# start_postgresql <new directory> <port>; the owner is `postgres`.
+# start_postgresql <new directory> <port> [argument…]; the owner is `postgres`.
 start_postgresql() {
   local bin
   bin=$(dirname "$(find /usr/lib/postgresql -name initdb | sort -V | tail -1)")
   new_directory "$1"
   "${unprivileged[@]}" "$bin/initdb" --no-sync --auth trust --username postgres --encoding UTF8 --pgdata "$1/data" >"$1/log"
-  "${unprivileged[@]}" "$bin/postgres" -D "$1/data" -k "$1" -h 127.0.0.1 -p "$2" -F >>"$1/log" 2>&1 &
+  "${unprivileged[@]}" "$bin/postgres" -D "$1/data" -k "$1" -h 127.0.0.1 -p "$2" "${@:3}" >>"$1/log" 2>&1 &
   servers+=($!)
   wait_until "$1/log" psql --host 127.0.0.1 --port "$2" --username postgres --command 'SELECT 1'
 }

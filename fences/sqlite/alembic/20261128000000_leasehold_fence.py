@@ -25,7 +25,8 @@ CREATE TRIGGER leasehold_fence_pass INSTEAD OF INSERT ON leasehold_fence
 BEGIN
     -- INSERT OR IGNORE would turn off the constraints of the table, and not these errors.
     SELECT RAISE(ABORT, 'not a fencing token, or no resource')
-    WHERE NEW.resource IS NULL OR NEW.token IS NULL OR CAST(CAST(NEW.token AS INTEGER) AS TEXT) IS NOT CAST(NEW.token AS TEXT)
+    WHERE NEW.resource IS NULL OR NEW.token IS NULL
+       OR CAST(CAST(NEW.token AS INTEGER) AS TEXT) IS NOT CAST(NEW.token AS TEXT)
        OR CAST(NEW.token AS INTEGER) NOT BETWEEN 1 AND 9007199254740991;
     SELECT RAISE(ABORT, 'stale fencing token')
     WHERE EXISTS (SELECT 1 FROM leasehold_fences WHERE resource = NEW.resource AND token > NEW.token);
