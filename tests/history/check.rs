@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::beliefs::{self, Overlap, grants_begun, is_overridden};
 use super::event::{EVERYONE, Op};
 use super::file::History;
-use super::joined::{Joined, Lease};
+use super::joined::{Joined, Lease, Write};
 use super::violation::Violation;
 use super::{fence, log, losses, tokens};
 
@@ -30,7 +30,7 @@ pub(crate) struct Summary {
     pub(crate) accepted: usize,
     /// Fenced writes, and entries, that were refused as stale.
     pub(crate) refused: usize,
-    /// Fenced writes of unknown outcome.
+    /// Fenced writes, and entries, of unknown outcome.
     pub(crate) unknown: usize,
     /// Reads of registers.
     pub(crate) reads: usize,
@@ -88,18 +88,16 @@ impl History {
         let joined = Joined::of(self);
         let told = |lease: &&Lease| !lease.told.is_empty();
         let owed = owed(self, &joined);
-        let outcome = |accepted| {
-            let writes = joined.writes.iter().filter(|write| !write.is_append);
-            writes.filter(|write| write.accepted == accepted).count()
-        };
+        let accepted = |write: &&Write| write.accepted == Some(true) && !write.is_append;
+        let unknown = |write: &&Write| write.accepted.is_none();
         Summary {
             events: self.events.len(),
             leases: joined.leases.values().filter(told).count(),
             grants: grants_begun(&joined).len(),
             overridden: overridden(self, &joined).len(),
-            accepted: outcome(Some(true)),
+            accepted: joined.writes.iter().filter(accepted).count(),
             refused: refused(&joined),
-            unknown: outcome(None),
+            unknown: joined.writes.iter().filter(unknown).count(),
             lost: joined
                 .leases
                 .values()

@@ -171,7 +171,7 @@ async fn append_by_procedure(connection: &mut MySqlConnection, append: &Append) 
         };
     }
     tokio::time::sleep(append.pause).await;
-    let insert = query("INSERT INTO entry (token, value) VALUES (?, ?)");
+    let insert = query("INSERT IGNORE INTO entry (token, value) VALUES (?, ?)");
     insert
         .bind(append.token)
         .bind(&append.value)
@@ -187,9 +187,11 @@ fn is_stale(error: &Error) -> bool {
 }
 
 async fn append_by_column(connection: &mut MySqlConnection, append: &Append) -> Result<Written> {
-    let update = "UPDATE report SET entries = CONCAT(entries, ?, ' ', ?, '\\n'), fencing_token = ?
+    let entry = format!("{} {}\n", append.token, append.value);
+    let update = "UPDATE report
+        SET entries = IF(LOCATE(?, entries), entries, CONCAT(entries, ?)), fencing_token = ?
         WHERE id = 1 AND fencing_token <= ?";
-    let update = query(update).bind(append.token).bind(&append.value);
+    let update = query(update).bind(&entry).bind(&entry);
     let updated = update
         .bind(append.token)
         .bind(append.token)

@@ -1,6 +1,8 @@
 //! The fences of PostgreSQL, on Debian's server.
 
 mod failover;
+mod isolation;
+mod rights;
 mod server;
 mod unknown;
 
@@ -124,7 +126,8 @@ async fn insert(connection: &mut PgConnection, append: &Append) -> Result<()> {
 async fn append_by_column(connection: &mut PgConnection, append: &Append) -> Result<Written> {
     query("BEGIN").execute(&mut *connection).await?;
     let update =
-        "UPDATE report SET entries = entries || ($1::bigint || ' ' || $2), fencing_token = $1
+        "UPDATE report SET entries = CASE WHEN $1::bigint || ' ' || $2 = ANY (entries) THEN entries
+            ELSE entries || ($1::bigint || ' ' || $2) END, fencing_token = $1
         WHERE id = 1 AND fencing_token <= $1";
     let updated = query(update)
         .bind(append.token.cast_signed())

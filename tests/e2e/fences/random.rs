@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use futures::future::join_all;
 
 use super::store::{Append, Store, Written};
-use crate::harness::now;
+use crate::harness::{PATIENCE, eventually, now};
 use crate::history::{Event, History, Op, Process, Summary};
 use crate::seed::seed;
 
@@ -26,6 +26,8 @@ struct Run<'s, S> {
     lease: Cell<Option<(u64, usize)>>,
     random: RefCell<fastrand::Rng>,
     answers: Cell<usize>,
+    /// How many entries were accepted when a writer repeated them.
+    repeated: Cell<usize>,
     is_over: Cell<bool>,
 }
 
@@ -35,29 +37,39 @@ struct Writer {
     process: Process,
     token: Option<u64>,
     appended: usize,
+    /// An entry with an unknown outcome, and the number of its operation.
+    unknown: Option<(u64, Append)>,
 }
 
 /// Runs writers until the store has crashed this often, and returns what the history has, once it is checked.
 pub(super) async fn run(store: &impl Store, crashes: usize) -> Result<Summary> {
-    let history = history_of(store, crashes).await?;
+    let (history, repeated) = play(store, crashes).await?;
     let summary = history.check()?;
-    println!("{summary:?}");
+    println!("{repeated} were repeated: {summary:?}");
     ensure!(
         summary.appended > 0,
         "no entry was acknowledged: {summary:?}"
     );
     ensure!(summary.refused > 0, "no entry was refused: {summary:?}");
+    ensure!(summary.unknown > 0, "no outcome was unknown: {summary:?}");
     Ok(summary)
 }
 
 /// Returns the history of such a run.
 pub(super) async fn history_of(store: &impl Store, crashes: usize) -> Result<History> {
+    let (history, _repeated) = play(store, crashes).await?;
+    Ok(history)
+}
+
+/// Returns the history of a run, and how many entries were accepted when a writer repeated them.
+async fn play(store: &impl Store, crashes: usize) -> Result<(History, usize)> {
     let run = Run {
         store,
         events: RefCell::default(),
         lease: Cell::new(None),
         random: RefCell::new(fastrand::Rng::with_seed(seed())),
         answers: Cell::new(0),
+        repeated: Cell::new(0),
         is_over: Cell::new(false),
     };
     let writers = join_all((0..WRITERS).map(|number| run.write(number)));
@@ -66,17 +78,21 @@ pub(super) async fn history_of(store: &impl Store, crashes: usize) -> Result<His
     let entries = store.entries().await?;
     let log = LOG.to_owned();
     run.record(|at| Process::new("store").info(at, Op::Log { log, entries }));
-    Ok(History::of(run.events.into_inner()))
+    Ok((History::of(run.events.into_inner()), run.repeated.get()))
 }
 
 impl<S: Store> Run<'_, S> {
     async fn crash(&self, crashes: usize) -> Result<()> {
         let all = async {
             for _ in 0..crashes {
-                self.until_answered().await;
+                self.until_answered().await?;
                 self.store.crash().await?;
             }
-            self.until_answered().await;
+            self.until_answered().await?;
+            if crashes > 0 && self.store.recognizes_repetitions() {
+                let repeated = async || (self.repeated.get() > 0).then_some(());
+                eventually("an entry that was repeated", PATIENCE, repeated).await?;
+            }
             Ok(())
         };
         let outcome = all.await;
@@ -84,11 +100,10 @@ impl<S: Store> Run<'_, S> {
         outcome
     }
 
-    async fn until_answered(&self) {
+    async fn until_answered(&self) -> Result<()> {
         let enough = self.answers.get() + ANSWERS;
-        while self.answers.get() < enough {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let answered = async || (self.answers.get() >= enough).then_some(());
+        eventually("answers to the writers", PATIENCE, answered).await
     }
 
     async fn write(&self, number: usize) {
@@ -97,6 +112,7 @@ impl<S: Store> Run<'_, S> {
             process: Process::new(format!("writer-{number}")),
             token: None,
             appended: 0,
+            unknown: None,
         };
         let mut connection = None;
         while !self.is_over.get() {
@@ -134,39 +150,61 @@ impl<S: Store> Run<'_, S> {
         writer.token = Some(token);
     }
 
-    /// Appends an entry. An error means that the outcome is unknown.
+    /// Appends an entry, or repeats one with an unknown outcome. An error means that the outcome is unknown.
     async fn append(&self, writer: &mut Writer, connection: &mut S::Connection) -> Result<()> {
-        writer.appended += 1;
-        let token = writer.token.unwrap_or_default();
-        let append = Append {
-            token,
-            value: format!("{}-{}", writer.process.name(), writer.appended),
-            pause: self.pause(),
-        };
-        let op = Op::append(LOG, &token.to_string(), token, &append.value);
-        let invoked = self.record(|at| writer.process.invoke(at, op.clone()));
+        let repeated = writer.unknown.take();
+        let is_repeated = repeated.is_some();
+        let (invoked, append) = repeated.unwrap_or_else(|| self.begin(writer));
         let patience = if self.one_in(10) {
             self.pause()
         } else {
-            Duration::MAX
+            PATIENCE
         };
         let written = tokio::time::timeout(patience, self.store.append(connection, &append)).await;
         self.answers.set(self.answers.get() + 1);
+        let op = op(&append);
         match written {
-            Ok(Ok(Written::Accepted)) => self.record(|at| writer.process.ok(at, invoked, op)),
+            Ok(Ok(Written::Accepted)) => {
+                if is_repeated {
+                    self.repeated.set(self.repeated.get() + 1);
+                }
+                self.record(|at| writer.process.ok(at, invoked, op));
+            }
             Ok(Ok(Written::Stale)) => {
                 // One in three ignores the refusal, and writes again.
                 if !self.one_in(3) {
                     writer.token = None;
                 }
-                self.record(|at| writer.process.fail(at, invoked, op))
+                self.record(|at| {
+                    if is_repeated {
+                        writer.process.unknown(at, invoked, op)
+                    } else {
+                        writer.process.fail(at, invoked, op)
+                    }
+                });
             }
             Ok(Err(_)) | Err(_) => {
-                self.record(|at| writer.process.unknown(at, invoked, op));
+                if self.store.recognizes_repetitions() && self.one_in(2) {
+                    writer.unknown = Some((invoked, append));
+                } else {
+                    self.record(|at| writer.process.unknown(at, invoked, op));
+                }
                 anyhow::bail!("the outcome is unknown");
             }
-        };
+        }
         Ok(())
+    }
+
+    /// Begins to append an entry, and returns the number of this operation.
+    fn begin(&self, writer: &mut Writer) -> (u64, Append) {
+        writer.appended += 1;
+        let append = Append {
+            token: writer.token.unwrap_or_default(),
+            value: format!("{}-{}", writer.process.name(), writer.appended),
+            pause: self.pause(),
+        };
+        let invoked = self.record(|at| writer.process.invoke(at, op(&append)));
+        (invoked, append)
     }
 
     fn one_in(&self, many: u32) -> bool {
@@ -186,4 +224,8 @@ impl<S: Store> Run<'_, S> {
         self.events.borrow_mut().push(event);
         operation
     }
+}
+
+fn op(append: &Append) -> Op {
+    Op::append(LOG, &append.token.to_string(), append.token, &append.value)
 }

@@ -106,6 +106,10 @@ impl Store for Fenced {
         }
     }
 
+    fn recognizes_repetitions(&self) -> bool {
+        false
+    }
+
     async fn entries(&self) -> Result<Vec<Entry>> {
         let entries: Vec<String> = self.server.call(&["LRANGE", KEYS[1], "0", "-1"]).await?;
         let entry = |entry: String| {

@@ -47,14 +47,15 @@ impl Daemon {
     pub(super) async fn start<T>(&self, connect: impl AsyncFn() -> Result<T>) -> Result<()> {
         let started = eventually("a server that accepts connections", PATIENCE, async || {
             // What a killed server leaves behind for a moment, such as a lock on a file, ends the next one at once.
-            if !self.is_running() {
-                self.spawn().ok()?;
+            if !self.is_running()
+                && let Err(error) = self.spawn()
+            {
+                return Some(Err(error));
             }
-            connect().await.ok()
+            connect().await.ok().map(|_connection| Ok(()))
         });
         let log = || std::fs::read_to_string(self.log()).unwrap_or_default();
-        started.await.map_err(|error| error.context(log()))?;
-        Ok(())
+        started.await.map_err(|error| error.context(log()))?
     }
 
     /// Kills it without a warning (SIGKILL).

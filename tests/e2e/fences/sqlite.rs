@@ -66,8 +66,10 @@ impl Store for Fenced {
         );
         input.write_all(fence.as_bytes()).await?;
         tokio::time::sleep(append.pause).await;
-        let write =
-            format!("INSERT INTO entry (token, value) VALUES ({token}, '{value}'); COMMIT;\n");
+        let write = format!(
+            "INSERT INTO entry (token, value) VALUES ({token}, '{value}') \
+             ON CONFLICT (value) DO NOTHING; COMMIT;\n"
+        );
         // A process that was refused reads no more: its error says why.
         let _sent = input.write_all(write.as_bytes()).await;
         drop(input);
@@ -85,7 +87,10 @@ impl Store for Fenced {
 
     async fn entries(&self) -> Result<Vec<Entry>> {
         let select = "SELECT token, value FROM entry ORDER BY number";
-        let rows = output(Command::new("sqlite3").arg(&self.file).arg(select))?;
+        let mut sqlite = Command::new("sqlite3");
+        // A process that was just killed may still lock the file.
+        sqlite.args(["-cmd", ".timeout 60000"]).arg(&self.file);
+        let rows = output(sqlite.arg(select))?;
         let entry = |row: &str| {
             let (token, value) = row.split_once('|')?;
             Some(Entry {

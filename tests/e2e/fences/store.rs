@@ -33,9 +33,14 @@ pub(super) trait Store {
     /// Returns a connection. It fails while the store is away.
     async fn connect(&self) -> Result<Self::Connection>;
 
-    /// Passes the fence and appends, in one transaction or one step. An error means that the outcome is unknown, also
-    /// if the store says that it is none: then nothing is lost by not knowing.
+    /// Passes the fence and appends, in one transaction or one step. An error means that the outcome is unknown. That
+    /// includes errors by which the store reports that it wrote nothing: the history then only knows less.
     async fn append(&self, connection: &mut Self::Connection, append: &Append) -> Result<Written>;
+
+    /// Whether an append that is repeated with the same token and value has no second effect.
+    fn recognizes_repetitions(&self) -> bool {
+        true
+    }
 
     /// Returns the log, in the order in which the store recorded its entries.
     async fn entries(&self) -> Result<Vec<Entry>>;

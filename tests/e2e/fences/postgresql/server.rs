@@ -145,9 +145,14 @@ impl Server {
 
     /// Connects as a superuser.
     pub(super) async fn connect(&self) -> Result<PgConnection> {
+        self.connect_as("postgres").await
+    }
+
+    /// Connects as a user.
+    pub(super) async fn connect_as(&self, user: &str) -> Result<PgConnection> {
         let options = PgConnectOptions::new_without_pgpass()
             .host(&self.host())
-            .username("postgres");
+            .username(user);
         Ok(
             PgConnection::connect_with(&options.database("postgres").disable_statement_logging())
                 .await?,

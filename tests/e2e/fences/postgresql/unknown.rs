@@ -50,6 +50,7 @@ async fn commit_without_answer_can_be_repeated() -> Result<()> {
     .await?;
     server.kill()?;
     assert!(!psql.wait(PATIENCE).await?.success(), "{}", psql.log());
+    assert!(!psql.log().contains("COMMIT"), "an answer: {}", psql.log());
     server.restart().await?;
 
     let mut connection = server.connect().await?;
