@@ -7,7 +7,7 @@
 -- One row for each resource, with the largest token seen. Do not delete a row: its token would be forgotten.
 CREATE TABLE leasehold_fences (
     -- Bytes: a collation would treat different resources as equal.
-    resource VARBINARY(512) NOT NULL PRIMARY KEY,
+    resource VARBINARY(512) NOT NULL PRIMARY KEY CHECK (resource <> ''),
     token BIGINT NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991),
     -- Never has a value: the constraint is how one statement refuses a stale token.
     refused BIGINT NULL,
@@ -20,5 +20,7 @@ CREATE TABLE leasehold_fences (
 -- with one character set for all.
 CREATE PROCEDURE leasehold_fence(IN locked LONGTEXT CHARACTER SET utf8mb4, IN given LONGTEXT CHARACTER SET utf8mb4)
 MODIFIES SQL DATA SQL SECURITY DEFINER
+-- A session can turn constraints off.
+SET STATEMENT check_constraint_checks = 1 FOR
 INSERT INTO leasehold_fences (resource, token) VALUES (locked, given)
 ON DUPLICATE KEY UPDATE refused = IF(VALUES(token) < token, 1, NULL), token = GREATEST(token, VALUES(token));

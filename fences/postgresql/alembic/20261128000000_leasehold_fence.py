@@ -17,7 +17,7 @@ CREATE SCHEMA leasehold
     """
 CREATE TABLE leasehold.fences (
     -- Compared as bytes, so that a new version of the system's collations cannot damage the index.
-    resource text COLLATE "C" PRIMARY KEY,
+    resource text COLLATE "C" PRIMARY KEY CHECK (resource <> ''),
     token bigint NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991),
     -- The transaction that passed the fence last, for require_fence. The row is locked until it ends.
     passed_by xid8 NOT NULL

@@ -10,7 +10,7 @@ CREATE SCHEMA leasehold;
 -- One row for each resource, with the largest token seen. Do not delete a row: its token would be forgotten.
 CREATE TABLE leasehold.fences (
     -- Compared as bytes, so that a new version of the system's collations cannot damage the index.
-    resource text COLLATE "C" PRIMARY KEY,
+    resource text COLLATE "C" PRIMARY KEY CHECK (resource <> ''),
     token bigint NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991),
     -- The transaction that passed the fence last, for require_fence. The row is locked until it ends.
     passed_by xid8 NOT NULL

@@ -13,7 +13,7 @@ depends_on = None
 UP = [
     """
 CREATE TABLE leasehold_fences (
-    resource TEXT NOT NULL PRIMARY KEY,
+    resource TEXT NOT NULL PRIMARY KEY CHECK (resource <> ''),
     token INTEGER NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991)
 ) STRICT, WITHOUT ROWID
 """,
@@ -25,7 +25,7 @@ CREATE TRIGGER leasehold_fence_pass INSTEAD OF INSERT ON leasehold_fence
 BEGIN
     -- INSERT OR IGNORE would turn off the constraints of the table, and not these errors.
     SELECT RAISE(ABORT, 'not a fencing token, or no resource')
-    WHERE NEW.resource IS NULL OR NEW.token IS NULL
+    WHERE ifnull(NEW.resource, '') = '' OR NEW.token IS NULL
        OR CAST(CAST(NEW.token AS INTEGER) AS TEXT) IS NOT CAST(NEW.token AS TEXT)
        OR CAST(NEW.token AS INTEGER) NOT BETWEEN 1 AND 9007199254740991;
     SELECT RAISE(ABORT, 'stale fencing token')

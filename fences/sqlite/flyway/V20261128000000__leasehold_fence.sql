@@ -4,7 +4,7 @@
 
 -- One row for each resource, with the largest token seen. Do not delete a row: its token would be forgotten.
 CREATE TABLE leasehold_fences (
-    resource TEXT NOT NULL PRIMARY KEY,
+    resource TEXT NOT NULL PRIMARY KEY CHECK (resource <> ''),
     token INTEGER NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991)
 ) STRICT, WITHOUT ROWID;
 
@@ -15,7 +15,7 @@ CREATE TRIGGER leasehold_fence_pass INSTEAD OF INSERT ON leasehold_fence
 BEGIN
     -- INSERT OR IGNORE would turn off the constraints of the table, and not these errors.
     SELECT RAISE(ABORT, 'not a fencing token, or no resource')
-    WHERE NEW.resource IS NULL OR NEW.token IS NULL
+    WHERE ifnull(NEW.resource, '') = '' OR NEW.token IS NULL
        OR CAST(CAST(NEW.token AS INTEGER) AS TEXT) IS NOT CAST(NEW.token AS TEXT)
        OR CAST(NEW.token AS INTEGER) NOT BETWEEN 1 AND 9007199254740991;
     SELECT RAISE(ABORT, 'stale fencing token')

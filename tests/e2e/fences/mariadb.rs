@@ -240,10 +240,44 @@ async fn app_cannot_lower_a_token() -> Result<()> {
         .execute(&mut app)
         .await;
     assert!(stale.is_err_and(|error| is_stale(&error)));
+    query("SET check_constraint_checks = 0")
+        .execute(&mut app)
+        .await?;
+    let stale = query("CALL leasehold_fence('report', 1000)")
+        .execute(&mut app)
+        .await;
+    assert!(stale.is_err_and(|error| is_stale(&error)));
     // Another resource, also one that only a collation would find equal.
     query("CALL leasehold_fence('Report', 1000)")
         .execute(&mut app)
         .await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn wrong_arguments_are_refused_in_each_mode() -> Result<()> {
+    let fenced = Fenced::start(Form::Procedure).await?;
+    let mut app = fenced.connect().await?;
+    for mode in ["SET sql_mode = DEFAULT", "SET sql_mode = ''"] {
+        query(mode).execute(&mut app).await?;
+        for call in [
+            "CALL leasehold_fence('report', 0)",
+            "CALL leasehold_fence('report', -1)",
+            "CALL leasehold_fence('report', 9007199254740992)",
+            "CALL leasehold_fence('report', '1000 apples')",
+            "CALL leasehold_fence('report', '')",
+            "CALL leasehold_fence('report', NULL)",
+            "CALL leasehold_fence(NULL, 1000)",
+            "CALL leasehold_fence('', 1000)",
+        ] {
+            let refused = query(call).execute(&mut app).await;
+            assert!(refused.is_err(), "{mode}: {call}");
+        }
+    }
+    let mut root = fenced.connect_as("root", "app").await?;
+    let recorded = query("SELECT * FROM leasehold_fences").fetch_all(&mut root);
+    assert_eq!(recorded.await?.len(), 0);
     Ok(())
 }
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
-use sqlx::Connection as _;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection as _, query, query_as};
 use tokio::io::AsyncWriteExt as _;
 
 use super::random::run;
@@ -28,17 +28,22 @@ struct Fenced {
 
 impl Fenced {
     async fn create() -> Result<Self> {
-        let file = new_directory("sqlite")?.join("db");
-        let options = SqliteConnectOptions::new()
-            .filename(&file)
-            .create_if_missing(true);
-        let mut connection = SqliteConnection::connect_with(&options).await?;
+        let fenced = Self {
+            file: new_directory("sqlite")?.join("db"),
+        };
+        let mut connection = fenced.open().await?;
         Migrator::new(migrations("sqlite"))
             .await?
             .run(&mut connection)
             .await?;
         sqlx::raw_sql(TABLES).execute(&mut connection).await?;
-        Ok(Self { file })
+        Ok(fenced)
+    }
+
+    async fn open(&self) -> Result<SqliteConnection> {
+        let options = SqliteConnectOptions::new().filename(&self.file);
+        let options = options.create_if_missing(true);
+        Ok(SqliteConnection::connect_with(&options).await?)
     }
 }
 
@@ -111,6 +116,39 @@ impl Store for Fenced {
 #[ignore = "needs the servers of `make fences`"]
 async fn no_older_token_passes_after_a_newer_one() -> Result<()> {
     run(&Fenced::create().await?, 3).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn wrong_values_and_stale_tokens_are_refused_in_each_form() -> Result<()> {
+    let fenced = Fenced::create().await?;
+    let mut connection = fenced.open().await?;
+    let newest = "INSERT INTO leasehold_fence VALUES ('report', 2000)";
+    query(newest).execute(&mut connection).await?;
+    // Each form of INSERT treats the errors of constraints differently.
+    for insert in ["INSERT", "INSERT OR IGNORE", "INSERT OR REPLACE", "REPLACE"] {
+        for values in [
+            "'report', 1999",
+            "'report', 0",
+            "'report', -1",
+            "'report', 9007199254740992",
+            "'report', 2000.5",
+            "'report', '2e3'",
+            "'report', ''",
+            "'report', NULL",
+            "NULL, 2000",
+            "'', 2000",
+        ] {
+            let statement = format!("{insert} INTO leasehold_fence VALUES ({values})");
+            let refused = query(AssertSqlSafe(statement.clone()));
+            let refused = refused.execute(&mut connection).await;
+            assert!(refused.is_err(), "{statement}");
+        }
+    }
+    let recorded = query_as("SELECT * FROM leasehold_fences");
+    let recorded: Vec<(String, i64)> = recorded.fetch_all(&mut connection).await?;
+    assert_eq!(recorded, [("report".to_owned(), 2000)]);
     Ok(())
 }
 

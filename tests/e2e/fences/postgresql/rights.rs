@@ -105,3 +105,28 @@ async fn trigger_refuses_each_write_without_the_fence() -> Result<()> {
     assert_eq!(text, "new");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn wrong_arguments_are_refused() -> Result<()> {
+    let server = Server::start().await?;
+    let connection = &mut server.connect().await?;
+    for (call, code) in [
+        ("SELECT leasehold.fence('report', 0)", "23514"),
+        ("SELECT leasehold.fence('report', -1)", "23514"),
+        (
+            "SELECT leasehold.fence('report', 9007199254740992)",
+            "23514",
+        ),
+        ("SELECT leasehold.fence('', 1000)", "23514"),
+        ("SELECT leasehold.fence('report', NULL)", "23502"),
+        ("SELECT leasehold.fence(NULL, 1000)", "23502"),
+        ("SELECT leasehold.fence('report', '')", "22P02"),
+    ] {
+        let refused = run(connection, call).await;
+        assert_eq!(refused.as_deref(), Some(code), "{call}");
+    }
+    let recorded = query("SELECT * FROM leasehold.fences").fetch_all(connection);
+    assert_eq!(recorded.await?.len(), 0);
+    Ok(())
+}
