@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Number;
 
-use super::dto::{AcquireBody, CandidacyBody, HoldBody, ListQuery};
+use super::dto::{AcquireBody, CandidacyBody, HoldBody, ListQuery, VerifyBody};
 use super::error::{Code, Problem};
 use crate::agent::{AcquireRequest, Life};
 use crate::protocol::completed::CompletionKey;
@@ -26,6 +26,7 @@ const HOLD_MAX_SECONDS: u64 = 604_800;
 const REQUEST_ID_MAX_BYTES: usize = 128;
 const LIST_LIMIT_DEFAULT: u32 = 100;
 const LIST_LIMIT_MAX: u32 = 500;
+const TOKENS_MAX: usize = 100;
 
 /// Returns a valid request for a lock. `pod` is the default owner.
 pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Problem> {
@@ -104,6 +105,22 @@ pub(super) fn token(number: &Number) -> Result<Token, Problem> {
             "fencingToken is {number}; send the fencingToken of the lease"
         ))
     })
+}
+
+/// Returns the resources and tokens of a batch.
+pub(super) fn tokens(batch: &[VerifyBody]) -> Result<Vec<(Resource, Token)>, Problem> {
+    if !(1..=TOKENS_MAX).contains(&batch.len()) {
+        return Err(invalid(format!(
+            "tokens has {} entries; send 1 to {TOKENS_MAX}",
+            batch.len()
+        )));
+    }
+    let entries = batch.iter().enumerate().map(|(index, entry)| {
+        let checked = resource(&entry.resource)
+            .and_then(|resource| Ok((resource, token(&entry.fencing_token)?)));
+        checked.map_err(|problem| problem.of(&format!("tokens[{index}]")))
+    });
+    entries.collect()
 }
 
 /// Returns a whole number, also if a client writes it as `30.0`.

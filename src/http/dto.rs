@@ -168,6 +168,16 @@ pub(super) struct VerifyBody {
     pub(super) fencing_token: Number,
 }
 
+/// Fencing tokens to check.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = VerifyBatchRequest)]
+pub(super) struct VerifyBatchBody {
+    /// The tokens, each with the resource that it was granted for.
+    #[schema(min_items = 1, max_items = 100)]
+    pub(super) tokens: Vec<VerifyBody>,
+}
+
 /// The query of a list of locks.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -336,6 +346,36 @@ pub(super) struct VerifiedDto {
     /// false, it may belong to an earlier lease of the same grant in the same pod. A guarded resource
     /// that rejects tokens smaller than the largest one it has accepted can tell them apart.
     pub(super) exact: bool,
+}
+
+/// What is known about tokens.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = VerifiedBatch)]
+pub(super) struct VerifiedBatchDto {
+    /// One for each token, in the order of the request.
+    pub(super) results: Vec<VerifiedTokenDto>,
+}
+
+/// What is known about a token of a batch.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = VerifiedToken)]
+pub(super) struct VerifiedTokenDto {
+    /// The resource of the request.
+    pub(super) resource: String,
+    /// The token of the request.
+    pub(super) fencing_token: u64,
+    /// Whether the token belongs to the current grant.
+    pub(super) current: bool,
+    /// Only if it is current: whether it is known to be the current lease's token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) exact: Option<bool>,
+    /// Only if it is not current: `stale_token` or `unknown_token`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) code: Option<&'static str>,
+    /// Only if it is not current: the first token of the newest grant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) latest_fencing_token: Option<u64>,
 }
 
 impl From<&LeaseView> for LeaseDto {

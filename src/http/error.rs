@@ -218,6 +218,12 @@ impl Problem {
         self
     }
 
+    /// Names the part of the request that is refused: `tokens[3]`.
+    pub(super) fn of(mut self, part: &str) -> Self {
+        self.detail = format!("{part}: {}", self.detail);
+        self
+    }
+
     /// Returns the code.
     #[cfg(test)]
     pub(super) const fn code(&self) -> Code {

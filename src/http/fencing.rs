@@ -3,12 +3,18 @@
 
 use axum::Json;
 use axum::extract::State;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::body::JsonBody;
-use super::dto::{VerifiedDto, VerifyBody};
-use super::error::Problem;
+use super::dto::{VerifiedBatchDto, VerifiedDto, VerifiedTokenDto, VerifyBatchBody, VerifyBody};
+use super::error::{Code, Problem};
 use super::{Api, checks, explain};
 use crate::agent::Verified;
+use crate::protocol::ids::Resource;
+use crate::protocol::token::Token;
+
+/// How many reads of the API server a batch has in progress.
+const READS_AT_ONCE: usize = 10;
 
 /// Checks whether a fencing token is current
 ///
@@ -32,5 +38,47 @@ pub(super) async fn verify(
         })),
         Verified::Stale { latest } => Err(explain::stale_token(latest)),
         Verified::Unknown { latest } => Err(explain::unknown_token(latest)),
+    }
+}
+
+/// Checks fencing tokens of several resources
+///
+/// The response is one result for each token, in the same order. An error means that nothing is known
+/// about any of them. It costs one read of the API server for each token.
+#[utoipa::path(
+    post, operation_id = "verifyTokens", path = "/v1/fencing/verify-batch", tag = "fencing",
+    request_body = VerifyBatchBody,
+    responses((status = 200, description = "What is known about each token", body = VerifiedBatchDto)),
+)]
+pub(super) async fn verify_batch(
+    State(api): State<Api>,
+    JsonBody(body): JsonBody<VerifyBatchBody>,
+) -> Result<Json<VerifiedBatchDto>, Problem> {
+    let tokens = checks::tokens(&body.tokens)?.into_iter().enumerate();
+    let results = stream::iter(tokens)
+        .map(async |(index, (resource, token))| {
+            let verified = api.agent.verify(&resource, token).await;
+            let verified =
+                verified.map_err(|error| Problem::from(error).of(&format!("tokens[{index}]")))?;
+            Ok::<_, Problem>(result(&resource, token, verified))
+        })
+        .buffered(READS_AT_ONCE);
+    let results = results.try_collect().await?;
+    Ok(Json(VerifiedBatchDto { results }))
+}
+
+fn result(resource: &Resource, token: Token, verified: Verified) -> VerifiedTokenDto {
+    let (exact, refusal) = match verified {
+        Verified::Current { exact } => (Some(exact), None),
+        Verified::Stale { latest } => (None, Some((Code::StaleToken, latest))),
+        Verified::Unknown { latest } => (None, Some((Code::UnknownToken, latest))),
+    };
+    VerifiedTokenDto {
+        resource: resource.to_string(),
+        fencing_token: token.get(),
+        current: exact.is_some(),
+        exact,
+        code: refusal.map(|(code, _)| code.meaning().name),
+        latest_fencing_token: refusal.map(|(_, latest)| latest.get()),
     }
 }

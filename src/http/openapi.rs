@@ -98,6 +98,8 @@ const VERIFY_CODES: [Code; 4] = [
     Code::StaleToken,
     Code::UnknownToken,
 ];
+/// The further codes of a check of several tokens, which has a result for each token.
+const BATCH_CODES: [Code; 2] = [Code::ResourceInvalid, Code::NameCollision];
 
 #[derive(OpenApi)]
 #[openapi(
@@ -121,7 +123,7 @@ const VERIFY_CODES: [Code; 4] = [
     paths(
         locks::acquire, events::hold, events::lease_events, locks::renew, locks::complete, locks::get, locks::release,
         locks::list,
-        elections::get, elections::events, elections::candidacy, fencing::verify,
+        elections::get, elections::events, elections::candidacy, fencing::verify, fencing::verify_batch,
         openapi_json,
     ),
     modifiers(&Problems, &Patterns),
@@ -196,6 +198,7 @@ fn codes_of(path: &str, has_body: bool) -> Vec<Code> {
         "/v1/locks/{leaseId}" => &[&LEASE_CODES, &[Code::InvalidRequest]],
         "/v1/locks" => &[&STORE_CODES],
         "/v1/fencing/verify" => &[&STORE_CODES, &VERIFY_CODES],
+        "/v1/fencing/verify-batch" => &[&STORE_CODES, &BATCH_CODES],
         _ => &[],
     };
     let body: &[Code] = if has_body { &BODY_CODES } else { &[] };

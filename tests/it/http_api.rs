@@ -30,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::memory_store::{Call, MemoryStore};
 
+const VERIFY_BATCH: &str = "/v1/fencing/verify-batch";
+
 /// A sidecar of one pod, served on its own port.
 struct Sidecar {
     agent: Agent,

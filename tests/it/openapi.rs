@@ -95,6 +95,7 @@ fn every_call_is_described_and_every_refusal_has_an_example() {
         ("get", "/v1/elections/{name}/events"),
         ("post", "/v1/elections/{name}/candidacy"),
         ("post", "/v1/fencing/verify"),
+        ("post", "/v1/fencing/verify-batch"),
         ("get", "/openapi.json"),
     ];
     let mut shown = Vec::new();

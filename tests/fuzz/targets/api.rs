@@ -59,6 +59,7 @@ pub(crate) const TARGET: Target = Target {
         "/v1/locks/$LEASE/renew",
         "/v1/locks/$LEASE/events",
         "/v1/fencing/verify",
+        "/v1/fencing/verify-batch",
         "/v1/elections/jobs",
         "/v1/elections/jobs/candidacy",
         "/v1/elections/jobs/events",

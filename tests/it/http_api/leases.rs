@@ -7,7 +7,7 @@ use leasehold::store::StoreError;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{Sidecar, send};
+use super::{Sidecar, VERIFY_BATCH, send};
 use crate::memory_store::{Call, MemoryStore};
 
 #[tokio::test]
@@ -98,6 +98,18 @@ async fn a_released_lock_moves_with_a_larger_token() {
     unknown.is_problem(409, "unknown_token", "was not granted for this resource");
     let no_lock = first.without_a_write(first.verify("never", 1)).await;
     no_lock.is_problem(409, "unknown_token", "was not granted for this resource");
+    let token = |resource, token| json!({"resource": resource, "fencingToken": token});
+    let tokens = json!([token("r", old), token("never", 1), token("r", new)]);
+    let batch = second.post(VERIFY_BATCH, json!({ "tokens": tokens }));
+    let batch = second.without_a_write(batch).await;
+    let expected = json!([
+        {"resource": "r", "fencingToken": old, "current": false, "code": "stale_token",
+         "latestFencingToken": new},
+        {"resource": "never", "fencingToken": 1, "current": false, "code": "unknown_token",
+         "latestFencingToken": 0},
+        {"resource": "r", "fencingToken": new, "current": true, "exact": true},
+    ]);
+    assert_eq!((batch.status, &batch.body["results"]), (200, &expected));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{Answer, Sidecar, send};
+use super::{Answer, Sidecar, VERIFY_BATCH, send};
 
 const ACQUIRE: &str = "/v1/locks/acquire";
 
@@ -131,6 +131,26 @@ async fn missing_field_is_named() {
             .await
             .is_problem(400, "invalid_request", words);
     }
+    let good = json!({"resource": "r", "fencingToken": 1});
+    let too_many = vec![good.clone(); 101];
+    for (tokens, words) in [
+        (json!([]), "tokens has 0 entries; send 1 to 100"),
+        (json!(too_many), "tokens has 101 entries; send 1 to 100"),
+        (
+            json!([good, {"resource": "r"}]),
+            "tokens[1]: missing field `fencingToken`",
+        ),
+        (
+            json!([good, {"resource": "r", "fencingToken": -1}]),
+            "tokens[1]: fencingToken is -1",
+        ),
+    ] {
+        let answer = refused(&sidecar, VERIFY_BATCH, json!({ "tokens": tokens })).await;
+        answer.is_problem(400, "invalid_request", words);
+    }
+    let tokens = json!({"tokens": [good, {"resource": "", "fencingToken": 1}]});
+    let answer = refused(&sidecar, VERIFY_BATCH, tokens).await;
+    answer.is_problem(400, "resource_invalid", "tokens[1]: ");
     let resource = json!({"resource": "a\tb", "fencingToken": 1});
     let answer = refused(&sidecar, "/v1/fencing/verify", resource).await;
     answer.is_problem(400, "resource_invalid", "printable");

@@ -3,7 +3,9 @@
 use leasehold::protocol::token::MAX_BASE;
 use leasehold::store::StoreError;
 
-use super::{Answer, Sidecar};
+use serde_json::json;
+
+use super::{Answer, Sidecar, VERIFY_BATCH};
 use crate::memory_store::{Call, MemoryStore};
 
 /// Returns a sidecar that has its session and knows a free lock, so that a refused acquire writes
@@ -100,7 +102,11 @@ async fn unavailable_store_is_reported_and_no_state_invented() {
         let words = error.to_string();
         let sidecar = warm().await;
         sidecar.fail_slowly(|_| true, error);
+        let batch = json!({"tokens": [{"resource": "warm-up", "fencingToken": 1}]});
         for answer in [
+            sidecar
+                .without_a_write(sidecar.post(VERIFY_BATCH, batch))
+                .await,
             sidecar.without_a_write(sidecar.acquire("r")).await,
             sidecar.without_a_write(sidecar.verify("warm-up", 1)).await,
             sidecar.without_a_write(sidecar.get("/v1/locks")).await,
