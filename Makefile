@@ -42,11 +42,14 @@ two-rows: need-cargo need-go
 
 .PHONY: waiting
 waiting:
-	for target in $(WAITING); do $(MAKE) --no-print-directory $$target; done
+	@$(call in_turn,$(WAITING))
 
 .PHONY: computing
 computing:
-	for target in $(COMPUTING); do $(MAKE) --no-print-directory $$target; done
+	@$(call in_turn,$(COMPUTING))
+
+# Makes targets one after another, and prints how long each took.
+in_turn = for target in $(1); do SECONDS=0; $(MAKE) --no-print-directory $$target; echo "$$target took $$SECONDS s"; done
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied

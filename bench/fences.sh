@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the fence of PostgreSQL costs: pgbench's transactions with and without it, in turn, on a server of their own that
-# syncs its log. It prints medians of the runs' average latencies, in ms.
+# syncs its log. It prints medians of all transactions, in ms: an average would depend on a few slow syncs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/fences/servers.sh
@@ -22,7 +22,8 @@ start() {
   "$programs/pgbench" "${connect[@]}" --initialize --quiet --scale 10 postgres >/dev/null 2>&1
 }
 
-# One row, and the five statements of pgbench's own transaction (TPC-B): each with and without a fence.
+# One row, the same sent as one pipeline, and the five statements of pgbench's own transaction (TPC-B): each with and
+# without a fence.
 write_scripts() {
   local fence="SELECT leasehold.fence('account', 1000);"
   local row='UPDATE account SET balance = balance + 1 WHERE id = 1;'
@@ -42,26 +43,36 @@ SQL
   sed "s/^BEGIN;/BEGIN; $fence/" "$directory/all" | tr '\n' '\r' | sed 's/; SELECT/;\rSELECT/' | tr '\r' '\n' >"$directory/all-function"
   printf 'BEGIN;\n%s\nEND;\n' "$row" >"$directory/row"
   printf 'BEGIN;\n%s\n%s\nEND;\n' "$fence" "$row" >"$directory/row-function"
+  pipeline "$directory/row" >"$directory/pipeline"
+  pipeline "$directory/row-function" >"$directory/pipeline-function"
   printf 'BEGIN;\n%s\nEND;\n' 'UPDATE account SET balance = balance + 1, fencing_token = 1000 WHERE id = 1 AND fencing_token <= 1000;' \
     >"$directory/row-column"
 }
 
-latency() {
-  "$programs/pgbench" "${connect[@]}" --no-vacuum --protocol prepared --time "$SECONDS_EACH" --file "$1" postgres 2>/dev/null |
-    sed -n 's/^latency average = \(.*\) ms$/\1/p'
+pipeline() { echo '\startpipeline' && cat "$1" && echo '\endpipeline'; }
+
+# Appends the latencies of a run, in µs: the third field of pgbench's log.
+latencies() {
+  "$programs/pgbench" "${connect[@]}" --no-vacuum --protocol prepared --time "$SECONDS_EACH" --file "$directory/$1" \
+    --log --log-prefix "$directory/log" postgres >/dev/null 2>&1
+  cut -d ' ' -f 3 "$directory"/log.* >>"$directory/latencies-$1"
+  rm "$directory"/log.*
 }
+
+median() { sort -n "$1" | awk '{ all[NR] = $1 } END { printf "%.3f\n", all[int((NR + 1) / 2)] / 1000 }'; }
 
 trap 'stop_servers; rm -rf "$directory"' EXIT
 start
 write_scripts
 # Each second run is in the opposite order, because the tables grow.
-order=(all all-function row row-function row-column)
+scripts=(all all-function row row-function row-column pipeline pipeline-function)
+order=("${scripts[@]}")
 for ((run = 0; run < RUNS; run++)); do
   for script in "${order[@]}"; do
-    latency "$directory/$script" >>"$directory/latency-$script"
+    latencies "$script"
   done
   mapfile -t order < <(printf '%s\n' "${order[@]}" | tac)
 done
-for script in all all-function row row-function row-column; do
-  echo "$script $(sort -n "$directory/latency-$script" | sed -n "$((RUNS / 2 + 1))p")"
+for script in "${scripts[@]}"; do
+  echo "$script $(median "$directory/latencies-$script")"
 done

@@ -1,14 +1,13 @@
 //! Redis, with the lock that its documentation describes for one instance: `SET NX PX` with a
 //! random value, and a script that deletes the key if it still has that value. It uses Debian's
-//! server on a Unix socket, and implements only the part of RESP that this needs.
+//! server on a Unix socket.
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Client, cmd};
+use anyhow::{Result, ensure};
 
 use crate::harness::{Process, directory, eventually};
 
@@ -29,7 +28,7 @@ pub(crate) enum Persistence {
 
 /// A running server and one connection to it. Dropping it kills the server.
 pub(crate) struct Redis {
-    connection: Connection,
+    connection: MultiplexedConnection,
     release: String,
     _process: Process,
 }
@@ -58,13 +57,16 @@ impl Redis {
             .arg("--dir")
             .arg(&directory);
         let process = Process::spawn(name, &mut command, &directory.join("log"))?;
+        let client = Client::open(format!("redis+unix://{}", socket.display()))?;
         let connected = eventually("a connection to Redis", LIMIT, async || {
-            Connection::to(&socket).await.ok()
+            client.get_multiplexed_async_connection().await.ok()
         });
         let mut connection = connected
             .await
             .map_err(|error| error.context(process.last_words()))?;
-        let release = connection.call(&["SCRIPT", "LOAD", RELEASE]).await?;
+        let mut load = cmd("SCRIPT");
+        load.arg("LOAD").arg(RELEASE);
+        let release = load.query_async(&mut connection).await?;
         Ok(Self {
             connection,
             release,
@@ -75,48 +77,22 @@ impl Redis {
     /// Acquires a free lock and releases it.
     pub(crate) async fn lock_and_unlock(&mut self) -> Result<()> {
         let value = uuid::Uuid::new_v4().to_string();
-        let set = ["SET", "bench:lock", &value, "NX", "PX", "15000"];
-        let taken = self.connection.call(&set).await?;
-        ensure!(taken == "OK", "the lock is not free: {taken}");
-        let delete = ["EVALSHA", &self.release, "1", "bench:lock", &value];
-        let freed = self.connection.call(&delete).await?;
-        ensure!(freed == "1", "another client had the lock: {freed}");
+        let mut set = cmd("SET");
+        set.arg("bench:lock")
+            .arg(&value)
+            .arg("NX")
+            .arg("PX")
+            .arg(15_000);
+        let taken: Option<String> = set.query_async(&mut self.connection).await?;
+        ensure!(taken.as_deref() == Some("OK"), "the lock is not free");
+        let mut delete = cmd("EVALSHA");
+        delete
+            .arg(&self.release)
+            .arg(1)
+            .arg("bench:lock")
+            .arg(&value);
+        let freed: u64 = delete.query_async(&mut self.connection).await?;
+        ensure!(freed == 1, "another client had the lock");
         Ok(())
-    }
-}
-
-struct Connection(BufReader<UnixStream>);
-
-impl Connection {
-    async fn to(socket: &PathBuf) -> Result<Self> {
-        Ok(Self(BufReader::new(UnixStream::connect(socket).await?)))
-    }
-
-    /// Sends a command, and returns its answer as text: a simple string, a number or a bulk string.
-    /// No command here has an array as its answer.
-    async fn call(&mut self, words: &[&str]) -> Result<String> {
-        let mut request = vec![format!("*{}\r\n", words.len())];
-        request.extend(
-            words
-                .iter()
-                .map(|word| format!("${}\r\n{word}\r\n", word.len())),
-        );
-        self.0.write_all(request.concat().as_bytes()).await?;
-        let mut line = String::new();
-        self.0.read_line(&mut line).await?;
-        let line = line.trim_end();
-        let kind = line.chars().next().context("Redis closed the connection")?;
-        let said = &line[1..];
-        match kind {
-            '+' | ':' => Ok(said.to_owned()),
-            '$' if said == "-1" => Ok("nothing".to_owned()),
-            '$' => {
-                let mut bulk = vec![0; said.parse::<usize>()? + 2];
-                self.0.read_exact(&mut bulk).await?;
-                bulk.truncate(bulk.len() - 2);
-                Ok(String::from_utf8(bulk)?)
-            }
-            _ => bail!("Redis answered {line:?} to {}", words[0]),
-        }
     }
 }
