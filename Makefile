@@ -31,7 +31,7 @@ test: check clients policies api-schema chart alerts e2e page fences ## Required
 # Two rows of targets: the first one waits most of the time, and leaves a core to the second one. What measures or fills
 # the whole machine runs after them.
 WAITING := clients e2e clients-e2e page fences fault elections floor comparison
-COMPUTING := controlplane helm policies api-schema chart alerts bugs sim model controlplane-floor $(NODE_BUILDS)
+COMPUTING := controlplane helm versitygw policies api-schema chart alerts bugs sim model controlplane-floor $(NODE_BUILDS)
 
 .PHONY: prove
 prove: check two-rows crowd $(NODE) ## `test` and the long runs: seeded bugs, ten minutes of faults, 2,000 worlds, model, oldest Kubernetes, crowd, elections, client-go, node
@@ -113,8 +113,9 @@ porcupine: need-go ## Builds the linearizability checker, after its tests show t
 		-ldflags "-s -w" -o "$(abspath $(TARGET))/porcupine" .
 
 .PHONY: fences
-fences: need-cargo controlplane ## Fences on the real stores: a stale worker, random writers with crashes, what a store may lose
+fences: need-cargo controlplane versitygw ## Fences on the real stores: a stale worker, random writers with crashes, what a store may lose
 	scripts/need.sh fences
+	scripts/python.sh fences/s3/requirements.txt "$(TARGET)/fences/s3"
 	scripts/ran.sh cargo test --locked --test e2e fences:: -- --ignored --test-threads 2
 
 .PHONY: migrations
@@ -279,6 +280,10 @@ controlplane-node: ## The same, and the programs that make this machine a node: 
 .PHONY: promtool
 promtool: # Prometheus' rule checker, built once, under target/
 	tests/controlplane/build.sh promtool
+
+.PHONY: versitygw
+versitygw: # An S3-compatible server, built once, under target/
+	tests/controlplane/build.sh versitygw
 
 .PHONY: helm
 helm: # Helm 4 and Helm 3, built once, under target/

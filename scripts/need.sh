@@ -27,7 +27,7 @@ needs() {
     page) echo 'chromium=chromium chromedriver=chromium-driver npm=npm' ;;
     fences)
       echo 'pg_ctlcluster=postgresql mariadbd=mariadb-server redis-server=redis-server sqlite3=sqlite3' \
-        'setpriv=util-linux curl=curl jq=jq'
+        'python3=python3-venv setpriv=util-linux curl=curl jq=jq'
       ;;
     fault) echo 'faketime=faketime ip=iproute2 unshare=util-linux' ;;
     node)

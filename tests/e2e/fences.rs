@@ -6,6 +6,7 @@ mod objects;
 mod postgresql;
 mod random;
 mod redis;
+mod s3;
 mod server;
 mod sqlite;
 mod store;

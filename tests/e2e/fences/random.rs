@@ -89,7 +89,7 @@ impl<S: Store> Run<'_, S> {
                 self.store.crash().await?;
             }
             self.until_answered().await?;
-            if crashes > 0 && self.store.recognizes_repetitions() {
+            if crashes > 0 && self.store.repeats() {
                 let repeated = async || (self.repeated.get() > 0).then_some(());
                 eventually("an entry that was repeated", PATIENCE, repeated).await?;
             }
@@ -184,7 +184,7 @@ impl<S: Store> Run<'_, S> {
                 });
             }
             Ok(Err(_)) | Err(_) => {
-                if self.store.recognizes_repetitions() && self.one_in(2) {
+                if self.store.repeats() && self.one_in(2) {
                     writer.unknown = Some((invoked, append));
                 } else {
                     self.record(|at| writer.process.unknown(at, invoked, op));

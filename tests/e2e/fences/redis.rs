@@ -106,7 +106,8 @@ impl Store for Fenced {
         }
     }
 
-    fn recognizes_repetitions(&self) -> bool {
+    /// Redis would append a second time.
+    fn repeats(&self) -> bool {
         false
     }
 

@@ -37,8 +37,9 @@ pub(super) trait Store {
     /// includes errors by which the store reports that it wrote nothing: the history then only knows less.
     async fn append(&self, connection: &mut Self::Connection, append: &Append) -> Result<Written>;
 
-    /// Whether an append that is repeated with the same token and value has no second effect.
-    fn recognizes_repetitions(&self) -> bool {
+    /// Whether writers repeat an append with an unknown outcome, with the same token and value. It must have no second
+    /// effect.
+    fn repeats(&self) -> bool {
         true
     }
 

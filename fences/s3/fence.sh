@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Replaces the value of a guarded object in S3 (docs/fencing-s3.md), under `leasehold exec`: fence.sh URL VALUE
+#
+# It needs curl 7.84 or later and jq.
+set -euo pipefail
+url=$1
+value=$2
+content=$(jq --null-input --compact-output --argjson token "$LEASEHOLD_TOKEN" --arg value "$value" '$ARGS.named')
+answer=$(mktemp)
+trap 'rm -f "$answer"' EXIT
+
+fail() {
+  printf '%s\n' "$*" >&2
+  exit 1
+}
+
+# Prints the status and the ETag.
+request() {
+  curl --silent --show-error --output "$answer" --write-out '%{http_code} %header{etag}\n' \
+    --aws-sigv4 "aws:amz:$AWS_REGION:s3" --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" \
+    --header 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "$@" "$url"
+}
+
+while :; do
+  read -r status etag < <(request)
+  if [ "$status" = 200 ]; then
+    newest=$(jq .token "$answer")
+    condition="If-Match: $etag"
+  elif grep -q '<Code>NoSuchKey</Code>' "$answer"; then
+    newest=0
+    condition='If-None-Match: *'
+  else
+    fail "the object cannot be read: $status $(cat "$answer")"
+  fi
+  [ "$LEASEHOLD_TOKEN" -ge "$newest" ] || fail "stale fencing token $LEASEHOLD_TOKEN for $url: the newest is $newest"
+
+  read -r status etag < <(request --request PUT --header "$condition" --data-binary "$content")
+  case $status in
+    200) exit 0 ;;
+    404 | 409 | 412) ;; # Another write came first, which may have a newer token: read again.
+    *) fail "the outcome of the write is unknown: $status $(cat "$answer")" ;;
+  esac
+done
