@@ -113,7 +113,7 @@ porcupine: need-go ## Builds the linearizability checker, after its tests show t
 		-ldflags "-s -w" -o "$(abspath $(TARGET))/porcupine" .
 
 .PHONY: fences
-fences: need-cargo controlplane versitygw ## Fences on the real stores: a stale worker, random writers with crashes, what a store may lose
+fences: need-cargo need-go controlplane versitygw ## Fences on the real stores: a stale worker, random writers with crashes, what a store may lose
 	scripts/need.sh fences
 	scripts/python.sh fences/s3/requirements.txt "$(TARGET)/fences/s3"
 	scripts/ran.sh cargo test --locked --test e2e fences:: -- --ignored --test-threads 2

@@ -66,6 +66,18 @@ func (e *Election) Lease() *Lease {
 	return lease
 }
 
+// Token returns the fencing token while this process leads; false: it does not lead. A [fence.Transport]
+// takes it for each write.
+//
+// [fence.Transport]: https://pkg.go.dev/leasehold.dev/go/leasehold/fence
+func (e *Election) Token() (int64, bool) {
+	lease := e.Lease()
+	if lease == nil {
+		return 0, false
+	}
+	return lease.Token(), true
+}
+
 // Stop steps down, and ends the candidacy. It waits until OnStartedLeading and OnStoppedLeading have
 // returned, so they must not call it: they cancel the context that was given to Elect.
 func (e *Election) Stop() {

@@ -7,9 +7,9 @@ work=$(cd "$1" && pwd)
 
 cd "$here"
 cargo fmt --check
-cargo clippy --locked --all-targets -- -D warnings
-cargo test --locked --quiet
-RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --quiet
+cargo clippy --locked --all-targets --features kube -- -D warnings
+cargo test --locked --quiet --features kube
+RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --quiet --features kube
 cargo build --locked --examples
 built=${CARGO_TARGET_DIR:-$here/../../target}/debug/examples
 for example in conformance block task leader; do cp "$built/$example" "$work/"; done

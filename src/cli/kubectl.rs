@@ -2,19 +2,21 @@
 //! manners: data on standard output, everything else on standard error, exit code 1 after any error.
 //!
 //! Each command reads what it needs, has `crate::kubectl` make the text, and prints it. It has the rights of the user,
-//! and reads only, apart from `release`, `hold` and the page's buttons.
+//! and reads only, apart from `release`, `hold`, `fence-object` and the page's buttons.
 
 mod api;
 mod check;
 mod complete;
 mod describe;
 mod failure;
+mod fence_object;
 mod fetch;
 mod flags;
 mod follow;
 #[cfg(target_os = "linux")]
 mod hold;
 mod inject;
+mod kinds;
 mod list;
 mod lock_name;
 mod manual;
@@ -96,6 +98,9 @@ enum Command {
     /// Runs a command while you hold a lock, as `leasehold exec`: to keep a job from running meanwhile.
     #[command(after_help = rights::HOLD)]
     Hold(hold::Args),
+    /// Has the API server refuse writes to an object whose fencing token is older than the lock's newest grant.
+    #[command(after_help = rights::FENCE)]
+    FenceObject(fence_object::Args),
     /// Checks the installation, and says how to fix what is wrong.
     #[command(long_about = check::LONG_ABOUT)]
     Check(check::Args),
@@ -182,6 +187,7 @@ async fn execute(plugin: &Plugin) -> Result<(), Failure> {
         Command::Tree(args) => sessions::tree(&api, args).await,
         #[cfg(target_os = "linux")]
         Command::Hold(args) => hold::run(&api, &plugin.cluster, args).await,
+        Command::FenceObject(args) => fence_object::run(&api, args).await,
         Command::Ui(args) => ui::run(api, args).await,
         Command::Version(args) => sessions::version(&api, args).await,
         Command::Inject(_) | Command::Manual(_) => Ok(()),

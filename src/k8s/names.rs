@@ -33,6 +33,18 @@ pub fn object_name(resource: &Resource) -> String {
     }
 }
 
+/// Returns the object's name if that is a valid label value without dots, otherwise a slug plus a hash. Never longer
+/// than a label value may be.
+#[must_use]
+pub fn short_name(name: &str) -> String {
+    if name.len() <= SLUG_MAX && !name.contains('.') {
+        return name.to_owned();
+    }
+    let mut slug = slug(name);
+    slug.truncate(SLUG_MAX - HASH_DIGITS - 1);
+    format!("{}-{}", slug.trim_end_matches('-'), hash(name))
+}
+
 /// Returns whether Kubernetes accepts this as an object name.
 #[must_use]
 pub fn is_object_name(name: &str) -> bool {
@@ -135,6 +147,31 @@ mod tests {
     fn a_name_is_never_longer_than_kubernetes_takes() {
         assert!(name(&"X".repeat(512)).len() <= NAME_MAX);
         assert!(name(&"x".repeat(254)).len() <= NAME_MAX);
+    }
+
+    #[test]
+    fn short_name_is_a_label_value_without_dots() {
+        let slug = format!("{}-x-", "x".repeat(40));
+        for (name, expected) in [
+            ("settings".to_owned(), "settings".to_owned()),
+            ("x".repeat(63), "x".repeat(63)),
+            (
+                "jobs.nightly".to_owned(),
+                format!("jobs-nightly-{}", hash("jobs.nightly")),
+            ),
+            (
+                format!("{slug}{}", "y".repeat(200)),
+                format!(
+                    "{}{}",
+                    &slug[..43],
+                    hash(&format!("{slug}{}", "y".repeat(200)))
+                ),
+            ),
+        ] {
+            let short = short_name(&name);
+            assert_eq!(short, expected);
+            assert!(short.len() <= 63, "{short}");
+        }
     }
 
     proptest! {

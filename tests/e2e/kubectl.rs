@@ -2,6 +2,7 @@
 //! the goldens' (tests/it/kubectl).
 
 mod completion;
+mod fence_object;
 pub(crate) mod health;
 mod hold;
 mod installation;

@@ -1,4 +1,4 @@
-//! The generated files of the fences are up to date; `make generate` rewrites them.
+//! The generated files of the fences are up to date; `make generate` rewrites them. What a page shows is what runs.
 
 use std::path::Path;
 use std::process::Command;
@@ -37,4 +37,18 @@ fn drift_migrations_of_other_tools_are_up_to_date() {
     let differences = diff.arg("-r").arg(&fences).arg(&copy).output().unwrap();
     let text = String::from_utf8_lossy(&differences.stdout);
     assert!(differences.status.success(), "run `make generate`:\n{text}");
+}
+
+/// `make fences` runs the program.
+#[test]
+fn controllers_of_the_page_are_the_tested_ones() {
+    let page = include_str!("../../docs/fencing-kubernetes.md");
+    let (_, shown) = page.split_once("```rust\n").unwrap();
+    let (shown, _) = shown.split_once("\n```").unwrap();
+    let program = include_str!("../e2e/fences/kube_rs.rs");
+    assert!(program.contains(shown), "{shown}");
+    let program = include_str!("../fences/controller/main.go").replace("\n\t", "\n");
+    let (_, shown) = page.split_once("```go\n").unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
+    assert!(program.contains(shown), "{shown}");
 }

@@ -4,6 +4,7 @@
 //! line, then the exit code if it is not 0. A watch ends by a signal. `make generate` rewrites the files.
 
 mod failures;
+mod fence_object;
 mod listing;
 mod locks;
 mod page;
@@ -127,6 +128,7 @@ fn words(line: &str) -> Vec<String> {
 fn every_golden_of_the_plugin_belongs_to_a_test() {
     let tests = [
         include_str!("kubectl/failures.rs"),
+        include_str!("kubectl/fence_object.rs"),
         include_str!("kubectl/listing.rs"),
         include_str!("kubectl/locks.rs"),
         include_str!("kubectl/release.rs"),

@@ -27,6 +27,8 @@ mod clock;
 mod elect;
 mod engine;
 mod error;
+#[cfg(feature = "kube")]
+mod fence;
 mod hold;
 mod keeper;
 mod lease;
@@ -36,5 +38,7 @@ mod wire;
 pub use client::{Client, Lock};
 pub use elect::Election;
 pub use error::{Error, Holder};
+#[cfg(feature = "kube")]
+pub use fence::{Unsent, fenced};
 pub use lease::{HEADER_NAME, Lease, ReleaseRequest};
 pub use wire::InvalidAddress;

@@ -9,7 +9,9 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::client::Body;
+use kube::core::discovery::v2::ACCEPT_AGGREGATED_DISCOVERY_V2;
 use kube::{Client, Config};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -160,31 +162,41 @@ impl Api {
         self.json(Method::PATCH, path, Some((kind, change))).await
     }
 
+    /// Creates an object or changes its fields by server-side apply. `path` names the field manager.
+    pub(super) async fn apply(&self, path: &str, object: &Value) -> Result<Value, Failure> {
+        // JSON is also YAML.
+        let kind = "application/apply-patch+yaml";
+        self.json(Method::PATCH, path, Some((kind, object))).await
+    }
+
+    /// Reads the kinds of all API groups below `/api` or `/apis`.
+    pub(super) async fn discover<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        let accepted = ACCEPT_AGGREGATED_DISCOVERY_V2;
+        let (code, body) = self.send(Method::GET, path, accepted, None).await?;
+        decoded(code, &body)
+    }
+
     async fn json(
         &self,
         method: Method,
         path: &str,
         body: Option<(&str, &Value)>,
     ) -> Result<Value, Failure> {
-        let (code, body) = self.send(method, path, body).await?;
-        if !code.is_success() {
-            return Err(Failure::of_answer(code, &body));
-        }
-        serde_json::from_slice(&body).map_err(|error| {
-            Failure::Unreachable(format!("the API server's answer is not JSON: {error}"))
-        })
+        let (code, body) = self.send(method, path, "application/json", body).await?;
+        decoded(code, &body)
     }
 
     async fn send(
         &self,
         method: Method,
         path: &str,
+        accepted: &str,
         body: Option<(&str, &Value)>,
     ) -> Result<(StatusCode, Vec<u8>), Failure> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(ACCEPT, "application/json");
+            .header(ACCEPT, accepted);
         if let Some((kind, _)) = body {
             request = request.header(CONTENT_TYPE, kind);
         }
@@ -239,6 +251,15 @@ impl Api {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         *now = Some(time.timestamp());
     }
+}
+
+fn decoded<T: DeserializeOwned>(code: StatusCode, body: &[u8]) -> Result<T, Failure> {
+    if !code.is_success() {
+        return Err(Failure::of_answer(code, body));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        Failure::Unreachable(format!("the API server's answer is not JSON: {error}"))
+    })
 }
 
 /// Returns a text as it may be written in a query.

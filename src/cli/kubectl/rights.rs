@@ -34,5 +34,10 @@ pub(super) const RELEASE: &str = "Rights: get, list, watch, patch and force-rele
 pub(super) const HOLD: &str = "Rights: those of a sidecar, in the ClusterRole leasehold-sidecar. Bind it to your user with a \
     RoleBinding in the namespace. Exit codes: those of leasehold exec.";
 
+/// For a guard of an object.
+pub(super) const FENCE: &str = "Rights: get and patch on the object, get and create on distributedlocks; in the whole cluster, \
+    get on validatingadmissionpolicies, and get, create and patch on validatingadmissionpolicybindings. Kubernetes' own \
+    cluster-admin has them.";
+
 /// For what needs no cluster.
 pub(super) const NONE: &str = "Rights: none. It sends no request.";

@@ -1,10 +1,12 @@
-//! The fence of Kubernetes objects: an admission policy, bound as in the example.
+//! The fence of Kubernetes objects: an admission policy, bound as in the example and by the plugin, with writes by
+//! kubectl and by client-go.
 
 use std::path::Path;
 
 use anyhow::Result;
 
 use super::story::{Story, stale_writer_is_refused};
+use crate::harness::target_directory;
 
 /// Binds the policy with the example's bindings, and waits until they are enforced: a write without a token is refused.
 const PREPARE: &str = r#"set -e
@@ -28,6 +30,18 @@ fn write(object: &str) -> String {
     )
 }
 
+/// Guards the object by the plugin, and builds the controller.
+const PREPARE_CONTROLLER: &str = r#"set -e
+    cd "$CARGO_MANIFEST_DIR"
+    $KUBECTL apply --server-side -f charts/leasehold/files/fencing/objects.yaml
+    $KUBECTL create configmap guarded
+    $KUBECTL create configmap unguarded
+    set -- $KUBECTL
+    KUBECONFIG=$3 "$PLUGIN" fence-object cm guarded --lock report --namespace "$NAMESPACE"
+    GOWORK=off go build -C tests/fences/controller -mod=readonly -o "$CONTROLLER" ."#;
+
+const READ: &str = "$KUBECTL get configmap guarded unguarded -o jsonpath='{.items[*].data.text}'";
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the servers of `make fences`"]
 async fn stale_worker_cannot_write() -> Result<()> {
@@ -37,9 +51,29 @@ async fn stale_worker_cannot_write() -> Result<()> {
         prepare: &prepare,
         fenced: write("guarded"),
         unfenced: write("unguarded"),
-        read: "$KUBECTL get configmap guarded unguarded -o jsonpath='{.items[*].data.text}'"
-            .to_owned(),
+        read: READ.to_owned(),
         refusal: "stale fencing token",
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn stale_controller_of_client_go_cannot_write() -> Result<()> {
+    let controller = target_directory().join("fences/controller");
+    let controller = controller.display().to_string();
+    let prepare = PREPARE_CONTROLLER
+        .replace("$CARGO_MANIFEST_DIR", env!("CARGO_MANIFEST_DIR"))
+        .replace("$PLUGIN", env!("CARGO_BIN_EXE_kubectl-leasehold"))
+        .replace("$CONTROLLER", &controller);
+    let write =
+        |object: &str| format!("set -- $KUBECTL\nKUBECONFIG=$3 OBJECT={object} {controller}");
+    stale_writer_is_refused(&Story {
+        prepare: &prepare,
+        fenced: write("guarded"),
+        unfenced: write("unguarded"),
+        read: READ.to_owned(),
+        refusal: "lost the lead of token",
     })
     .await
 }

@@ -151,7 +151,8 @@ fn text(object: &Value, field: &str) -> String {
 }
 
 fn kind_of(object: &Value) -> String {
-    object["kind"].as_str().unwrap_or_default().to_lowercase() + "s"
+    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase() + "s";
+    kind.replace("policys", "policies")
 }
 
 async fn answer(
@@ -205,6 +206,9 @@ impl Cluster {
             )
                 .into_response();
         }
+        if let Some(kinds) = kinds(uri.path()) {
+            return kinds.to_string().into_response();
+        }
         let Some(target) = Target::of(uri.path()) else {
             return (StatusCode::NOT_FOUND, "404 page not found\n").into_response();
         };
@@ -214,6 +218,7 @@ impl Cluster {
         let is_watch = query.get("watch").is_some_and(|watch| watch != "false");
         let verb = match (method, is_watch, &target.name) {
             (&Method::PATCH, _, _) => "patch",
+            (&Method::POST, _, _) => "create",
             (_, true, _) => "watch",
             (_, _, Some(_)) => "get",
             _ => "list",
@@ -228,6 +233,7 @@ impl Cluster {
             return target.forbidden(verb);
         }
         match verb {
+            "create" => self.create(&target, uri, body),
             "patch" => self.patch(&target, uri, &body),
             "watch" => self.watch(&target, query),
             "get" => self.get(&target),
@@ -273,7 +279,37 @@ impl Cluster {
             .into_response()
     }
 
+    fn create(&self, target: &Target, uri: &Uri, mut object: Value) -> Response {
+        let write = (uri.to_string(), object.clone());
+        self.writes.lock().unwrap().push(write);
+        object["metadata"]["resourceVersion"] = json!("1");
+        object["metadata"]["namespace"] = json!(target.namespace);
+        self.objects.lock().unwrap().push(object.clone());
+        (StatusCode::CREATED, object.to_string()).into_response()
+    }
+
+    /// Answers as the policy about fenced objects, once it is bound.
+    fn refused(&self, patch: &Value) -> Option<Response> {
+        let token = &patch["metadata"]["annotations"]["leasehold.dev/fencing-token"];
+        let labelled = patch["metadata"]["labels"].is_object() && token.is_null();
+        let mut objects = self.objects.lock().unwrap().clone().into_iter();
+        let is_bound = objects.any(|one| kind_of(&one) == "validatingadmissionpolicybindings");
+        (is_bound && (labelled || token == "none")).then(|| {
+            let words = "ValidatingAdmissionPolicy 'leasehold-fenced-objects' with binding 'x' denied request: the \
+                         annotation leasehold.dev/fencing-token is not a fencing token";
+            status(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "Invalid",
+                words,
+                &json!({}),
+            )
+        })
+    }
+
     fn patch(&self, target: &Target, uri: &Uri, patch: &Value) -> Response {
+        if let Some(refused) = self.refused(patch) {
+            return refused;
+        }
         let write = (uri.to_string(), patch.clone());
         self.writes.lock().unwrap().push(write);
         let is_dry = uri
@@ -281,6 +317,12 @@ impl Cluster {
             .is_some_and(|query| query.contains("dryRun=All"));
         let mut objects = self.objects.lock().unwrap();
         let Some(object) = objects.iter_mut().find(|one| target.is(one, None)) else {
+            drop(objects);
+            // Server-side apply has a whole object.
+            if patch["kind"].is_string() {
+                self.writes.lock().unwrap().pop();
+                return self.create(target, uri, patch.clone());
+            }
             return target.not_found();
         };
         let mut patched = object.clone();
@@ -331,6 +373,9 @@ impl Target {
         let (group, rest) = match parts.as_slice() {
             ["api", "v1", rest @ ..] => ("", rest),
             ["apis", "leasehold.dev", "v1alpha1", rest @ ..] => ("leasehold.dev", rest),
+            ["apis", "admissionregistration.k8s.io", "v1", rest @ ..] => {
+                ("admissionregistration.k8s.io", rest)
+            }
             _ => return None,
         };
         let (namespace, rest) = match rest {
@@ -410,6 +455,23 @@ impl Target {
         }
         format!("{}.{}", self.kind, self.group)
     }
+}
+
+/// Returns the answer of aggregated discovery.
+fn kinds(path: &str) -> Option<Value> {
+    let (group, resources) = match path {
+        "/api" => (
+            "",
+            json!([
+                {"resource": "configmaps", "singularResource": "configmap", "shortNames": ["cm"], "scope": "Namespaced"},
+                {"resource": "nodes", "singularResource": "node", "shortNames": ["no"], "scope": "Cluster"},
+            ]),
+        ),
+        "/apis" => ("apps", json!([])),
+        _ => return None,
+    };
+    let versions = json!([{"version": "v1", "resources": resources}]);
+    Some(json!({"items": [{"metadata": {"name": group}, "versions": versions}]}))
 }
 
 fn status(code: StatusCode, reason: &str, message: &str, details: &Value) -> Response {

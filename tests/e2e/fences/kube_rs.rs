@@ -1,0 +1,90 @@
+//! The client of kube-rs that adds the token to each write, on objects that the policy guards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Error};
+use serde_json::json;
+
+use crate::harness::{TakeOver, repository};
+use crate::support::Pair;
+
+const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-leasehold");
+
+/// Writes in each way that a controller writes.
+async fn write(maps: &Api<ConfigMap>) -> kube::Result<()> {
+    let object = maps.get("guarded").await?;
+    maps.replace("guarded", &PostParams::default(), &object)
+        .await?;
+    let data = json!({"data": {"text": "x"}});
+    let none = PatchParams::default();
+    maps.patch("guarded", &none, &Patch::Merge(&data)).await?;
+    let operation = json!([{"op": "add", "path": "/data/text", "value": "y"}]);
+    let operations = serde_json::from_value(operation).map_err(Error::SerdeError)?;
+    maps.patch("guarded", &none, &Patch::<()>::Json(operations))
+        .await?;
+    let labels = &object.metadata.labels;
+    let owned = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "labels": labels}});
+    let manager = PatchParams::apply("controller");
+    maps.patch("owned", &manager, &Patch::Apply(&owned)).await?;
+    maps.delete("owned", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// A candidate, with its token while it leads.
+struct Lead(Option<u64>);
+
+impl Lead {
+    fn token(&self) -> Option<u64> {
+        self.0
+    }
+}
+
+/// Returns a client as docs/fencing-kubernetes.md shows it.
+fn fenced(client: &Client, election: Lead, stale: &Arc<AtomicU64>) -> Client {
+    let stale = Arc::clone(stale);
+    let stop = move |token| stale.store(token, Ordering::Relaxed);
+    leasehold_client::fenced(client.clone(), move || election.token(), stop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn stale_controller_of_kube_rs_cannot_write() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("fence-kube", TakeOver::Peer, 60).await?;
+    // By kubectl, as the other tests of the shared cluster: another field manager would conflict.
+    let policy = repository("charts/leasehold/files/fencing/objects.yaml");
+    let policy = policy.display().to_string();
+    let install = ["apply", "--server-side", "-f", &policy];
+    namespace.kubectl(&install).await?.ok()?;
+    let create = ["create", "configmap", "guarded"];
+    namespace.kubectl(&create).await?.ok()?;
+    let fence = ["fence-object", "cm", "guarded", "--lock", "report", "-n"];
+    let fence = [&fence[..], &[&namespace.name]].concat();
+    let admin = namespace.cluster.control_plane().admin();
+    admin.plugin(PLUGIN, &fence).await?.ok()?;
+
+    let stale = Arc::default();
+    let client = |token| fenced(&namespace.client, Lead(Some(token)), &stale);
+    let maps = |token| Api::<ConfigMap>::namespaced(client(token), &namespace.name);
+    let old = a.acquire("report").await?.granted()?;
+    write(&maps(old.token)).await?;
+    a.release_for_good(&old.id).await?;
+    let new = b.acquire("report").await?.granted()?;
+    write(&maps(new.token)).await?;
+    ensure!(stale.load(Ordering::Relaxed) == 0, "no token was stale");
+    let refused = write(&maps(old.token)).await.err();
+    let refused = refused.context("a stale write was accepted")?;
+    ensure!(
+        matches!(&refused, Error::Api(status) if status.code == 403),
+        "{refused:?}"
+    );
+    ensure!(stale.load(Ordering::Relaxed) == old.token, "{refused:?}");
+    // The control: without the token, the policy refuses the write, too.
+    let plain = Api::<ConfigMap>::namespaced(namespace.client.clone(), &namespace.name);
+    let deleted = plain.delete("guarded", &DeleteParams::default()).await;
+    ensure!(deleted.is_err(), "a deletion without a token was accepted");
+    Ok(())
+}
