@@ -116,6 +116,7 @@ porcupine: need-go ## Builds the linearizability checker, after its tests show t
 fences: need-cargo need-go controlplane versitygw ## Fences on the real stores: a stale worker, random writers with crashes, what a store may lose
 	scripts/need.sh fences
 	scripts/python.sh fences/s3/requirements.txt "$(TARGET)/fences/s3"
+	cd tests/fences/controller && GOWORK=off go build -mod=readonly -buildvcs=false -o "$(abspath $(TARGET))/fences/controller" .
 	scripts/ran.sh cargo test --locked --test e2e fences:: -- --ignored --test-threads 2
 
 .PHONY: migrations

@@ -1,12 +1,17 @@
 """Guards an object in S3 by the fencing token of a lock: docs/fencing-s3.md."""
 
 import json
+import random
+import time
 
 from botocore.exceptions import ClientError
 
 
+ATTEMPTS = 50
+
+
 class StaleToken(Exception):
-    """The lock was granted again. Nothing was written: stop working."""
+    """The lock was granted again: stop working. This attempt wrote nothing; one before it, with an error, may have."""
 
 
 def read(s3, bucket, key):
@@ -24,7 +29,9 @@ def write(s3, bucket, key, token, change):
 
     Other errors than `StaleToken` leave it open whether the value was written.
     """
-    while True:
+    if type(token) is not int or not 1 <= token < 2**53:
+        raise ValueError(f"{token!r} is not a fencing token; pass the fencingToken of your lease")
+    for _ in range(ATTEMPTS):
         value, newest, etag = read(s3, bucket, key)
         if token < newest:
             raise StaleToken(f"stale fencing token {token} for {key}: the newest is {newest}")
@@ -37,3 +44,5 @@ def write(s3, bucket, key, token, change):
             # Another write came first, which may have a newer token: read again.
             if error.response["ResponseMetadata"]["HTTPStatusCode"] not in (404, 409, 412):
                 raise
+            time.sleep(random.uniform(0, 0.1))
+    raise RuntimeError(f"{ATTEMPTS} other writes to {key} came first; nothing was written")

@@ -274,10 +274,12 @@ async fn wrong_arguments_are_refused_in_each_mode() -> Result<()> {
             let refused = query(call).execute(&mut app).await;
             assert!(refused.is_err(), "{mode}: {call}");
         }
+        let valid = query("CALL leasehold_fence('valid', 1000)");
+        valid.execute(&mut app).await?;
     }
     let mut root = fenced.connect_as("root", "app").await?;
     let recorded = query("SELECT * FROM leasehold_fences").fetch_all(&mut root);
-    assert_eq!(recorded.await?.len(), 0);
+    assert_eq!(recorded.await?.len(), 1);
     Ok(())
 }
 

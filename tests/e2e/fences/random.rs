@@ -155,6 +155,9 @@ impl<S: Store> Run<'_, S> {
         let repeated = writer.unknown.take();
         let is_repeated = repeated.is_some();
         let (invoked, append) = repeated.unwrap_or_else(|| self.begin(writer));
+        // A repetition may add no entry to the log. That the fence accepted its token is recorded as a read.
+        let passed =
+            is_repeated.then(|| self.record(|at| writer.process.invoke(at, Op::read(LOG))));
         let patience = if self.one_in(10) {
             self.pause()
         } else {
@@ -165,8 +168,10 @@ impl<S: Store> Run<'_, S> {
         let op = op(&append);
         match written {
             Ok(Ok(Written::Accepted)) => {
-                if is_repeated {
+                if let Some(passed) = passed {
                     self.repeated.set(self.repeated.get() + 1);
+                    let saw = Op::saw(LOG, append.token, &append.value);
+                    self.record(|at| writer.process.ok(at, passed, saw));
                 }
                 self.record(|at| writer.process.ok(at, invoked, op));
             }

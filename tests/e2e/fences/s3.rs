@@ -3,6 +3,8 @@
 mod conditions;
 mod server;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -12,6 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::random::{history_of, run};
+use super::server::new_directory;
 use super::store::{Append, Store, Written};
 use super::story::{Story, stale_writer_is_refused};
 use crate::history::Entry;
@@ -154,4 +157,71 @@ async fn stale_worker_cannot_write_with_curl() -> Result<()> {
     let url = server.url("report");
     let command = format!("LEASEHOLD_TOKEN=$TOKEN {} {url} $VALUE", script.display());
     play(&server, &command).await
+}
+
+/// A newer token comes between the script's read and its write: the condition refuses the write.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn script_is_refused_by_a_write_after_its_read() -> Result<()> {
+    let server = Server::start().await?;
+    let url = server.url("report");
+    let path = new_directory("curl")?;
+    let curl = format!(
+        "#!/bin/bash
+        if [[ \" $* \" == *' --request PUT '* && ! -e {path}/written ]]; then
+          touch {path}/written
+          /usr/bin/curl --silent --fail --request PUT --data '{{\"token\": 2000, \"value\": \"newer\"}}' {url}
+        fi
+        exec /usr/bin/curl \"$@\"",
+        path = path.display()
+    );
+    std::fs::write(path.join("curl"), curl)?;
+    std::fs::set_permissions(path.join("curl"), Permissions::from_mode(0o755))?;
+    for (token, expected) in [
+        ("1000", "stale fencing token 1000"),
+        ("0", "not a fencing token"),
+    ] {
+        let mut script =
+            Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("fences/s3/fence.sh"));
+        let script = script.args([&url, "stale"]).envs(server.environment());
+        let search = format!("{}:{}", path.display(), std::env::var("PATH")?);
+        let script = script.env("LEASEHOLD_TOKEN", token).env("PATH", search);
+        let ended = script.output().await?;
+        let error = String::from_utf8(ended.stderr)?;
+        assert!(
+            !ended.status.success() && error.contains(expected),
+            "{error}"
+        );
+    }
+    let object = server.get("report").await?.context("the object")?;
+    let object: Guarded<String> = object.json().await?;
+    assert_eq!((object.token, object.value.as_str()), (2000, "newer"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn values_that_are_no_tokens_write_nothing() -> Result<()> {
+    let server = Server::start().await?;
+    for token in [
+        "0",
+        "-1",
+        "True",
+        "'1000'",
+        "1e3",
+        "float('nan')",
+        "None",
+        "2**53",
+    ] {
+        let mut python = Command::new(python()?);
+        let script = format!(
+            "import boto3, fence; fence.write(boto3.client('s3'), 'bucket', 'report', {token}, str)"
+        );
+        let ended = python.args(["-c", &script]).envs(server.environment());
+        let ended = ended.output().await?;
+        let error = String::from_utf8(ended.stderr)?;
+        assert!(error.contains("is not a fencing token"), "{token}: {error}");
+    }
+    assert!(server.get("report").await?.is_none());
+    Ok(())
 }

@@ -52,7 +52,9 @@ impl Daemon {
             {
                 return Some(Err(error));
             }
-            connect().await.ok().map(|_connection| Ok(()))
+            connect().await.ok()?;
+            // Another server may have answered at a port that this one could not bind.
+            self.is_running().then_some(Ok(()))
         });
         let log = || std::fs::read_to_string(self.log()).unwrap_or_default();
         started.await.map_err(|error| error.context(log()))?

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use reqwest::{Client, Method, Response};
 
 use super::super::server::{Daemon, new_directory, output};
-use crate::harness::{own_port, target_directory};
+use crate::harness::{PATIENCE, own_port, target_directory};
 
 const BUCKET: &str = "bucket";
 const KEY: &str = "key";
@@ -35,7 +35,7 @@ impl Server {
         let server = Self {
             daemon: Daemon::new(directory, command),
             port,
-            http: Client::builder().no_proxy().build()?,
+            http: Client::builder().no_proxy().timeout(PATIENCE).build()?,
         };
         server.restart().await?;
         let bucket = format!("{}/{BUCKET}", server.endpoint());
