@@ -66,10 +66,8 @@ func (e *Election) Lease() *Lease {
 	return lease
 }
 
-// Token returns the fencing token while this process leads; false: it does not lead. A [fence.Transport]
-// takes it for each write.
-//
-// [fence.Transport]: https://pkg.go.dev/leasehold.dev/go/leasehold/fence
+// Token returns the fencing token while this process leads; false: it does not lead. The package
+// fence adds it to writes.
 func (e *Election) Token() (int64, bool) {
 	lease := e.Lease()
 	if lease == nil {

@@ -3,7 +3,7 @@
 //
 //	config.ContentType = "application/json"
 //	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
-//		return &fence.Transport{Base: base, Token: token, Stale: stop}
+//		return fence.New(base, token, stop)
 //	})
 //
 // It knows no client-go: it works for each client whose requests are JSON.
@@ -33,26 +33,36 @@ const (
 )
 
 var (
-	// ErrNoToken: the process has no lease, so the write was not sent.
-	ErrNoToken = errors.New("fence: no fencing token: this process has no lease")
+	// ErrNoToken: the lease of the transport has ended, so the write was not sent.
+	ErrNoToken = errors.New("fence: the lease of this client has ended, or there was none; create a client for each lease")
 	// ErrUnstampable: the token cannot be added to the request, so it was not sent.
 	ErrUnstampable = errors.New("fence: the fencing token cannot be added to the request")
 )
 
-// Transport adds the fencing token to each write of an object of a namespace. Use a client of its own for the guarded
-// objects: it sends no write without a lease, and it writes the annotation to unguarded objects, too.
+// Transport adds the fencing token of one lease to each write of an object of a namespace. Use a client of its own for the
+// guarded objects: it sends no write without a lease, and it writes the annotation to unguarded objects, too.
 //
-// A deletion becomes two requests: a patch of the annotation, and the deletion of the resourceVersion that the patch
-// returned. Writes of subresources are sent unchanged, but not without a lease: PUT them with the resourceVersion
-// of a write before.
+// A deletion becomes two requests: a patch of the annotation, which needs the right to patch, and the deletion of the
+// resourceVersion that the patch returned. The API server answers 409 if the object has changed in between: repeat the
+// deletion. Writes of subresources are sent unchanged, but not without a lease: PUT them with the resourceVersion of a
+// write before.
 type Transport struct {
-	// Base sends the requests; nil is [http.DefaultTransport].
-	Base http.RoundTripper
-	// Token returns the token of the current lease; false: there is none. It is called for each attempt.
-	Token func() (int64, bool)
-	// Stale is called, if it is not nil, when the API server has refused a token because a newer one exists. The lease
-	// has ended: stop its work. The caller of the write receives the API server's answer, 403.
-	Stale func(token int64)
+	next  http.RoundTripper
+	token func() (int64, bool)
+	stale func(token int64)
+	lease int64
+}
+
+// New returns a transport for the current lease. Create one for each lease, when it begins: a write that was decided in
+// an earlier one must not be sent with a newer token.
+//
+// The requests are sent by base; nil is [http.DefaultTransport]. token returns the token of the current lease; false:
+// there is none. stale is called, if it is not nil, when the API server has refused the token because a newer one exists:
+// the lease has ended. It must return at once, so cancel a context. The caller of the write receives the API server's
+// answer, 403.
+func New(base http.RoundTripper, token func() (int64, bool), stale func(token int64)) *Transport {
+	lease, _ := token()
+	return &Transport{next: base, token: token, stale: stale, lease: lease}
 }
 
 // RoundTrip sends a request, a write with the token.
@@ -65,44 +75,50 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	default:
 		return t.base().RoundTrip(request)
 	}
+	what := target(request)
+	if !t.leads() {
+		discard(request.Body)
+		return nil, ErrNoToken
+	}
+	if what == other {
+		return t.base().RoundTrip(request)
+	}
 	body, err := read(request.Body)
+	switch {
+	case err != nil:
+		return nil, err
+	case what == collection:
+		return nil, fmt.Errorf("%w: a deletion of a collection; delete each object", ErrUnstampable)
+	case request.Method == http.MethodDelete:
+		return t.delete(request, body)
+	}
+	content, err := stamped(body, request.Header.Get("Content-Type"), t.lease)
 	if err != nil {
 		return nil, err
 	}
-	switch target(request) {
-	case collection:
-		return nil, fmt.Errorf("%w: a deletion of a collection; delete each object", ErrUnstampable)
-	case object:
-		if request.Method == http.MethodDelete {
-			return t.delete(request, body)
-		}
-		return t.write(request, func(token int64) ([]byte, error) {
-			return stamped(body, request.Header.Get("Content-Type"), token)
-		})
-	default:
-		return t.write(request, func(int64) ([]byte, error) { return body, nil })
-	}
+	return t.write(request, content)
+}
+
+// leads says whether the lease that the transport was created for is the current one.
+func (t *Transport) leads() bool {
+	token, ok := t.token()
+	return ok && token == t.lease
 }
 
 func (t *Transport) base() http.RoundTripper {
-	if t.Base == nil {
+	if t.next == nil {
 		return http.DefaultTransport
 	}
-	return t.Base
+	return t.next
 }
 
 // write sends a request until the API server has seen the grant of its token.
-func (t *Transport) write(request *http.Request, body func(token int64) ([]byte, error)) (*http.Response, error) {
+func (t *Transport) write(request *http.Request, content []byte) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(request.Context(), repeatFor)
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		token, ok := t.Token()
-		if !ok {
+		if !t.leads() {
 			return nil, ErrNoToken
-		}
-		content, err := body(token)
-		if err != nil {
-			return nil, err
 		}
 		response, err := t.base().RoundTrip(withBody(request, content))
 		if err != nil {
@@ -112,8 +128,11 @@ func (t *Transport) write(request *http.Request, body func(token int64) ([]byte,
 		if err != nil {
 			return nil, err
 		}
-		if strings.Contains(refusal, "stale fencing token") && t.Stale != nil {
-			t.Stale(token)
+		if strings.Contains(refusal, "stale fencing token") {
+			if t.stale != nil {
+				t.stale(t.lease)
+			}
+			return response, nil
 		}
 		if !strings.Contains(refusal, "repeat the write") {
 			return response, nil
@@ -133,23 +152,24 @@ func (t *Transport) delete(request *http.Request, body []byte) (*http.Response, 
 	if err != nil {
 		return nil, err
 	}
+	if err := deletable(request, options); err != nil {
+		return nil, err
+	}
 	preconditions, err := child(options, "preconditions")
 	if err != nil {
 		return nil, err
+	}
+	metadata := map[string]any{"annotations": map[string]string{annotation: fmt.Sprint(t.lease)}}
+	// If the caller names a version, the object must still have it.
+	if version := preconditions["resourceVersion"]; version != nil {
+		metadata["resourceVersion"] = version
 	}
 	patch := request.Clone(request.Context())
 	patch.Method = http.MethodPatch
 	patch.URL.RawQuery = ""
 	patch.Header.Set("Content-Type", mergePatch)
 	patch.Header.Set("Accept", "application/json")
-	response, err := t.write(patch, func(token int64) ([]byte, error) {
-		metadata := map[string]any{"annotations": map[string]string{annotation: fmt.Sprint(token)}}
-		// If the caller names a version, the object must still have it.
-		if version := preconditions["resourceVersion"]; version != nil {
-			metadata["resourceVersion"] = version
-		}
-		return json.Marshal(map[string]any{"metadata": metadata})
-	})
+	response, err := t.write(patch, raw(map[string]any{"metadata": metadata}))
 	if err != nil || response.StatusCode != http.StatusOK {
 		return response, err
 	}
@@ -159,20 +179,35 @@ func (t *Transport) delete(request *http.Request, body []byte) (*http.Response, 
 	}
 	var written struct {
 		Metadata struct {
-			ResourceVersion json.RawMessage `json:"resourceVersion"`
+			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(content, &written); err != nil {
-		return nil, fmt.Errorf("fence: the API server's answer is not JSON: %w", err)
+		return nil, fmt.Errorf("fence: nothing was deleted, because the API server's answer is not JSON: %w", err)
 	}
-	preconditions["resourceVersion"] = written.Metadata.ResourceVersion
+	if written.Metadata.ResourceVersion == "" {
+		return nil, errors.New("fence: nothing was deleted, because the API server's answer has no resourceVersion")
+	}
+	preconditions["resourceVersion"] = raw(written.Metadata.ResourceVersion)
 	options["preconditions"] = raw(preconditions)
-	if options["kind"] == nil {
-		options["kind"], options["apiVersion"] = raw("DeleteOptions"), raw("v1")
-	}
 	deletion := request.Clone(request.Context())
 	deletion.Header.Set("Content-Type", "application/json")
-	return t.write(deletion, func(int64) ([]byte, error) { return json.Marshal(options) })
+	return t.write(deletion, raw(options))
+}
+
+// deletable refuses what a deletion in two requests would change: the first one writes, and the API server ignores
+// options in the query of a request with a body.
+func deletable(request *http.Request, options map[string]json.RawMessage) error {
+	dryRun := options["dryRun"]
+	if text := string(dryRun); dryRun != nil && text != "null" && text != "[]" {
+		return fmt.Errorf("%w: a dry run of a deletion, which would write the token", ErrUnstampable)
+	}
+	for _, option := range []string{"dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"} {
+		if request.URL.Query().Has(option) {
+			return fmt.Errorf("%w: %s in the query of a deletion; send it in the body", ErrUnstampable, option)
+		}
+	}
+	return nil
 }
 
 type kind int
@@ -185,10 +220,12 @@ const (
 
 // target says what a write is for: an object of a namespace, several, or something else.
 func target(request *http.Request) kind {
-	_, path, found := strings.Cut(request.URL.Path, "/namespaces/")
-	if !found {
+	// The last one: a proxy may have the API server below a namespace of its own.
+	start := strings.LastIndex(request.URL.Path, "/namespaces/")
+	if start < 0 {
 		return other
 	}
+	path := request.URL.Path[start+len("/namespaces/"):]
 	// The namespace, the plural, the name and the subresource.
 	switch parts := len(strings.Split(strings.Trim(path, "/"), "/")); {
 	case request.Method == http.MethodPost && parts == 2:
@@ -205,7 +242,7 @@ func target(request *http.Request) kind {
 // stamped returns an object or a patch with the annotation.
 func stamped(body []byte, contentType string, token int64) ([]byte, error) {
 	value := fmt.Sprint(token)
-	if contentType == "application/json-patch+json" {
+	if kind, _, _ := strings.Cut(contentType, ";"); kind == "application/json-patch+json" {
 		var operations []json.RawMessage
 		if err := json.Unmarshal(body, &operations); err != nil {
 			return nil, fmt.Errorf("%w: the JSON patch is not a list: %w", ErrUnstampable, err)
@@ -268,6 +305,12 @@ func raw(value any) json.RawMessage {
 		panic(err)
 	}
 	return text
+}
+
+func discard(body io.ReadCloser) {
+	if body != nil {
+		body.Close()
+	}
 }
 
 func read(body io.ReadCloser) ([]byte, error) {

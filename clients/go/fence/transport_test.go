@@ -75,7 +75,7 @@ func (a *api) send(t *testing.T, transport http.RoundTripper, method, path, cont
 }
 
 func leading(token int64) *fence.Transport {
-	return &fence.Transport{Token: func() (int64, bool) { return token, true }}
+	return fence.New(nil, func() (int64, bool) { return token, true }, nil)
 }
 
 func sameJSON(t *testing.T, got, want string) {
@@ -103,6 +103,8 @@ func TestWritesCarryTheToken(t *testing.T) {
 		{"PATCH", settings, "application/strategic-merge-patch+json", `{}`, `{"metadata":{` + annotation + `}}`},
 		{"PATCH", settings + "?fieldManager=x", "application/apply-patch+yaml", `{"kind":"ConfigMap"}`, `{"kind":"ConfigMap","metadata":{` + annotation + `}}`},
 		{"PATCH", settings, "application/json-patch+json", `[{"op":"remove","path":"/x"}]`, `[{"op":"remove","path":"/x"},` + jsonPatch + `]`},
+		{"PATCH", settings, "application/json-patch+json; charset=utf-8", `[]`, `[` + jsonPatch + `]`},
+		{"PUT", "/api/v1/namespaces/vc/services/https:vc:443/proxy" + settings, "application/json", `{}`, `{"metadata":{` + annotation + `}}`},
 		// These carry no annotation of the object.
 		{"PUT", settings + "/status", "application/json", `{"status":{}}`, `{"status":{}}`},
 		{"PATCH", "/api/v1/nodes/n", "application/merge-patch+json", `{}`, `{}`},
@@ -121,7 +123,7 @@ func TestWritesCarryTheToken(t *testing.T) {
 
 func TestNoWriteIsSentWithoutALease(t *testing.T) {
 	fake := newAPI(t)
-	none := &fence.Transport{Token: func() (int64, bool) { return 0, false }}
+	none := fence.New(nil, func() (int64, bool) { return 0, false }, nil)
 	for _, method := range []string{"PUT", "PATCH", "DELETE"} {
 		for _, path := range []string{settings, settings + "/status"} {
 			if _, _, err := fake.send(t, none, method, path, "", "{}"); !errors.Is(err, fence.ErrNoToken) {
@@ -143,6 +145,9 @@ func TestNoRequestIsSentThatCannotBeStamped(t *testing.T) {
 		{"PUT", settings, "application/json", `{"metadata":[]}`},
 		{"DELETE", settings, "application/vnd.kubernetes.protobuf", "k8s\x00"},
 		{"DELETE", "/apis/apps/v1/namespaces/team/deployments", "", ""},
+		{"DELETE", settings, "application/json", `{"dryRun":["All"]}`},
+		{"DELETE", settings + "?dryRun=All", "", ""},
+		{"DELETE", settings + "?propagationPolicy=Orphan", "", ""},
 	} {
 		_, _, err := fake.send(t, leading(7), test.method, test.path, test.contentType, test.body)
 		if !errors.Is(err, fence.ErrUnstampable) {
@@ -168,8 +173,30 @@ func TestDeletionIsOfTheVersionThatWasStamped(t *testing.T) {
 	if deletion.method != "DELETE" || deletion.path != settings+"?timeout=5s" {
 		t.Fatalf("%+v", deletion)
 	}
-	sameJSON(t, deletion.body, `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground",
+	sameJSON(t, deletion.body, `{"propagationPolicy":"Foreground",
 		"preconditions":{"resourceVersion":"42","uid":"u"}}`)
+}
+
+func TestNothingIsDeletedWithoutAVersion(t *testing.T) {
+	fake := newAPI(t, answer{http.StatusOK, `{"metadata":{}}`})
+	if _, _, err := fake.send(t, leading(7), "DELETE", settings, "", ""); err == nil || len(fake.requests) != 1 {
+		t.Fatal(err, fake.requests)
+	}
+}
+
+func TestWriteOfAnEarlierLeaseIsNotSent(t *testing.T) {
+	fake := newAPI(t)
+	token := int64(7)
+	transport := fence.New(nil, func() (int64, bool) { return token, true }, nil)
+	token = 8
+	for _, method := range []string{"PUT", "DELETE"} {
+		if _, _, err := fake.send(t, transport, method, settings, "", "{}"); !errors.Is(err, fence.ErrNoToken) {
+			t.Fatal(err)
+		}
+	}
+	if len(fake.requests) != 0 {
+		t.Fatal(fake.requests)
+	}
 }
 
 func TestRefusedStampIsTheAnswerOfADeletion(t *testing.T) {
@@ -184,8 +211,8 @@ func TestStaleTokenIsReportedAndAnswered(t *testing.T) {
 	refusal := fmt.Sprintf(refused, "stale fencing token 7")
 	fake := newAPI(t, answer{http.StatusForbidden, refusal}, answer{http.StatusForbidden, `{"message":"no right"}`})
 	var stale []int64
-	transport := leading(7)
-	transport.Stale = func(token int64) { stale = append(stale, token) }
+	leads := func() (int64, bool) { return 7, true }
+	transport := fence.New(nil, leads, func(token int64) { stale = append(stale, token) })
 	status, body, err := fake.send(t, transport, "PUT", settings, "", "{}")
 	if err != nil || status != http.StatusForbidden || body != refusal {
 		t.Fatal(status, body, err)
@@ -213,13 +240,13 @@ func TestWriteIsRepeatedUntilTheGrantIsSeen(t *testing.T) {
 func TestRepetitionEndsWithTheLeaseAndWithTheContext(t *testing.T) {
 	unseen := answer{http.StatusUnprocessableEntity, fmt.Sprintf(refused, "repeat the write")}
 	fake := newAPI(t, unseen, unseen)
-	tries := 0
-	transport := &fence.Transport{Token: func() (int64, bool) { tries++; return 7, tries == 1 }}
+	unseenLimit := 3
+	transport := fence.New(nil, func() (int64, bool) { unseenLimit--; return 7, unseenLimit >= 0 }, nil)
 	if _, _, err := fake.send(t, transport, "PUT", settings, "", "{}"); !errors.Is(err, fence.ErrNoToken) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	transport = &fence.Transport{Base: cancelling{cancel}, Token: func() (int64, bool) { return 7, true }}
+	transport = fence.New(cancelling{cancel}, func() (int64, bool) { return 7, true }, nil)
 	request, _ := http.NewRequestWithContext(ctx, "PUT", fake.URL+settings, strings.NewReader("{}"))
 	response, err := transport.RoundTrip(request)
 	if err != nil || response.StatusCode != http.StatusUnprocessableEntity {

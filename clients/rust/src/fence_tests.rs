@@ -50,6 +50,7 @@ async fn send(
                 Ok(answer.body(Body::from(text.as_bytes().to_vec())).unwrap())
             }
         },
+        lease: Some(7),
         token: Box::new(move || token),
         stale: Box::new(move |token| refused.stale.lock().unwrap().push(token)),
     };
@@ -129,6 +130,31 @@ async fn unsafe_writes_are_not_sent() {
             (|why| *why == Unsent::NoToken) as fn(&Unsent) -> bool,
         ),
         (None, "DELETE", SETTINGS, "", |why| *why == Unsent::NoToken),
+        // Another lease than that of the client.
+        (Some(8), "PUT", SETTINGS, "{}", |why| {
+            *why == Unsent::NoToken
+        }),
+        (
+            Some(7),
+            "DELETE",
+            SETTINGS,
+            r#"{"dryRun":["All"]}"#,
+            |why| *why != Unsent::NoToken,
+        ),
+        (
+            Some(7),
+            "DELETE",
+            "/api/v1/namespaces/team/configmaps/settings?propagationPolicy=Orphan",
+            "",
+            |why| *why != Unsent::NoToken,
+        ),
+        (
+            Some(7),
+            "DELETE",
+            SETTINGS,
+            r#"{"preconditions":[]}"#,
+            |why| *why != Unsent::NoToken,
+        ),
         (Some(7), "PUT", SETTINGS, "k8s", |why| {
             *why != Unsent::NoToken
         }),
@@ -167,6 +193,30 @@ async fn deletion_is_of_the_stamped_version() {
     assert_eq!((&sent[1].0, &sent[1].1), (&Method::DELETE, &path));
     let preconditions = json!({"resourceVersion": "42", "uid": "u"});
     assert_eq!(body(1), json!({"preconditions": preconditions}));
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_without_a_version() {
+    let api = api(&[(200, r#"{"metadata":{}}"#)]);
+    let answer = send(&api, Some(7), ("DELETE", SETTINGS, ""), "").await;
+    assert!(
+        answer
+            .unwrap_err()
+            .to_string()
+            .contains("nothing was deleted")
+    );
+    assert_eq!(api.sent.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn other_fields_keep_their_numbers() {
+    let api = api(&[]);
+    let body = r#"{"spec":{"large":9007199254740993,"exact":0.30000000000000004}}"#;
+    let put = ("PUT", SETTINGS, "application/json");
+    send(&api, Some(7), put, body).await.unwrap();
+    let sent = &api.sent.lock().unwrap()[0].2;
+    assert!(sent.contains("9007199254740993"), "{sent}");
+    assert!(sent.contains("0.30000000000000004"), "{sent}");
 }
 
 #[tokio::test]

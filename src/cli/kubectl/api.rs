@@ -150,7 +150,7 @@ impl Api {
         }
     }
 
-    /// Sends a document that the API server answers without keeping it, such as a review.
+    /// Creates an object, or sends a review.
     pub(super) async fn post(&self, path: &str, document: &Value) -> Result<Value, Failure> {
         self.json(Method::POST, path, Some(("application/json", document)))
             .await

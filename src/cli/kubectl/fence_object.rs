@@ -231,8 +231,8 @@ impl Fence<'_> {
         let label = metadata["labels"][LABEL].as_str();
         if let Some(other) = label.filter(|other| *other != self.label()) {
             return Err(Failure::Usage(format!(
-                "{object_name} has the label {LABEL}={other} of another guard; delete the bindings of that, then \
-                 `kubectl label {object_name} --namespace {namespace} {LABEL}-`, and repeat the command"
+                "{object_name} has the label {LABEL}={other} of another guard; end that one first, as {PAGE} \
+                 describes, and repeat the command"
             )));
         }
         let written = metadata["annotations"][ANNOTATION].as_str();
@@ -240,7 +240,8 @@ impl Fence<'_> {
         if self.token > 0 && written >= self.token + LEASES_PER_GRANT {
             return Err(Failure::Usage(format!(
                 "{object_name} has the fencing token {written}, which is newer than all tokens of the lock {}, so no holder could \
-                 write; `kubectl annotate {object_name} --namespace {namespace} {ANNOTATION}-`, and repeat the command",
+                 write; end its guard, if it has one, then `kubectl annotate {object_name} --namespace {namespace} {ANNOTATION}-`, and \
+                 repeat the command",
                 self.lock
             )));
         }

@@ -82,9 +82,19 @@ async fn stale_controller_of_kube_rs_cannot_write() -> Result<()> {
         "{refused:?}"
     );
     ensure!(stale.load(Ordering::Relaxed) == old.token, "{refused:?}");
-    // The control: without the token, the policy refuses the write, too.
+    // An unstamped patch would leave the newer token, and pass.
+    let stale = maps(old.token);
+    let none = PatchParams::default();
+    let data = json!({"data": {"text": "stale"}});
+    let merged = stale.patch("guarded", &none, &Patch::Merge(&data)).await;
+    let deleted = stale.delete("guarded", &DeleteParams::default()).await;
+    for error in [merged.err(), deleted.err()] {
+        ensure!(
+            matches!(&error, Some(Error::Api(status)) if status.code == 403),
+            "{error:?}"
+        );
+    }
     let plain = Api::<ConfigMap>::namespaced(namespace.client.clone(), &namespace.name);
-    let deleted = plain.delete("guarded", &DeleteParams::default()).await;
-    ensure!(deleted.is_err(), "a deletion without a token was accepted");
+    plain.patch("guarded", &none, &Patch::Merge(&data)).await?;
     Ok(())
 }

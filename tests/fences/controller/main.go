@@ -53,7 +53,7 @@ func fenced(config *rest.Config, election lead, stop func(int64)) (*kubernetes.C
 	config = rest.CopyConfig(config)
 	config.ContentType = "application/json"
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
-		return &fence.Transport{Base: base, Token: election.Token, Stale: stop}
+		return fence.New(base, election.Token, stop)
 	})
 	return kubernetes.NewForConfig(config)
 }
