@@ -54,7 +54,7 @@ impl Fenced {
     /// Starts a server with the fence. Its users are `root`, who owns it, and `app`.
     async fn start(form: Form) -> Result<Self> {
         let directory = new_directory("mariadb")?;
-        let mut install = unprivileged("mariadb-install-db");
+        let mut install = program("mariadb-install-db", &directory);
         install.args([
             "--no-defaults",
             "--auth-root-authentication-method=normal",
@@ -96,8 +96,16 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("socket")
 }
 
+/// Returns a command with temporary files of its own: at its start, a server removes the temporary tables of all others
+/// that share its folder.
+fn program(name: &str, directory: &Path) -> Command {
+    let mut command = unprivileged(name);
+    command.env("TMPDIR", directory);
+    command
+}
+
 fn command(directory: &Path) -> Command {
-    let mut command = unprivileged("mariadbd");
+    let mut command = program("mariadbd", directory);
     command.args([
         "--no-defaults",
         "--skip-networking",
