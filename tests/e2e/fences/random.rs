@@ -55,10 +55,17 @@ pub(super) async fn run(store: &impl Store, crashes: usize) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Returns the history of such a run.
-pub(super) async fn history_of(store: &impl Store, crashes: usize) -> Result<History> {
+/// The control: a run without a fence, or on a store that loses it, has a violation with these words.
+pub(super) async fn run_with_violation(
+    store: &impl Store,
+    crashes: usize,
+    words: &str,
+) -> Result<()> {
     let (history, _repeated) = play(store, crashes).await?;
-    Ok(history)
+    let violations = history.violations();
+    let is_noticed = violations.iter().any(|one| one.what.contains(words));
+    ensure!(is_noticed, "{words} is missing: {violations:?}");
+    Ok(())
 }
 
 /// Returns the history of a run, and how many entries were accepted when a writer repeated them.

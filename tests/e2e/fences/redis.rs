@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
 
-use super::random::{history_of, run};
+use super::random::{run, run_with_violation};
 use super::store::{Append, Store, Written};
 use super::story::{Story, stale_writer_is_refused};
 use crate::history::Entry;
@@ -147,13 +147,7 @@ async fn no_older_token_passes_function_after_a_newer_one() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the servers of `make fences`"]
 async fn run_without_fence_is_noticed() -> Result<()> {
-    let history = history_of(&Fenced::start(None).await?, 0).await?;
-    let violations = history.violations();
-    let went_back = violations
-        .iter()
-        .any(|violation| violation.what.contains("back to token"));
-    assert!(went_back, "{violations:?}");
-    Ok(())
+    run_with_violation(&Fenced::start(None).await?, 0, "back to token").await
 }
 
 /// Without its file, each crash loses the log and its fence.
@@ -162,13 +156,7 @@ async fn run_without_fence_is_noticed() -> Result<()> {
 async fn crash_without_append_only_file_is_noticed() -> Result<()> {
     let server = Server::start(&[]).await?;
     let form = Some(Form::Script);
-    let history = history_of(&Fenced { server, form }, 1).await?;
-    let violations = history.violations();
-    let lost = violations
-        .iter()
-        .any(|violation| violation.what.contains("an entry 0 times"));
-    assert!(lost, "{violations:?}");
-    Ok(())
+    run_with_violation(&Fenced { server, form }, 1, "an entry 0 times").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::random::{history_of, run};
+use super::random::{run, run_with_violation};
 use super::server::new_directory;
 use super::store::{Append, Store, Written};
 use super::story::{Story, stale_writer_is_refused};
@@ -110,13 +110,7 @@ async fn no_older_token_passes_after_a_newer_one() -> Result<()> {
 async fn run_without_fence_is_noticed() -> Result<()> {
     let server = Server::start().await?;
     let mode = "unfenced";
-    let history = history_of(&Fenced { server, mode }, 0).await?;
-    let violations = history.violations();
-    let went_back = violations
-        .iter()
-        .any(|violation| violation.what.contains("back to token"));
-    assert!(went_back, "{violations:?}");
-    Ok(())
+    run_with_violation(&Fenced { server, mode }, 0, "back to token").await
 }
 
 /// Plays the story with a command that writes `$VALUE` with `$TOKEN` to the object `report`.
