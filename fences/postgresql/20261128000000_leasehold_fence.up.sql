@@ -17,18 +17,27 @@ CREATE TABLE leasehold.fences (
 ) WITH (fillfactor = 50); -- Space for new versions of a row beside the old ones: no index is written.
 
 -- Passes the fence, or raises LH001 if the token is stale. It runs with its owner's rights, so the app's role needs no
--- right on the table and cannot lower a token.
+-- right on the table and cannot lower a token. Each name has its schema, so the caller's search_path has no effect: to
+-- set one for the call costs more than the check.
 CREATE FUNCTION leasehold.fence(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
 DECLARE
     newest bigint;
 BEGIN
-    INSERT INTO leasehold.fences VALUES (fence.resource, fence.token, pg_current_xact_id())
+    UPDATE leasehold.fences SET token = fence.token, passed_by = pg_catalog.pg_current_xact_id()
+    WHERE fences.resource OPERATOR(pg_catalog.=) fence.resource COLLATE pg_catalog."C"
+        AND fences.token OPERATOR(pg_catalog.<=) fence.token;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    -- The first token of the resource, or a stale one. Another transaction may record the first token meanwhile.
+    INSERT INTO leasehold.fences VALUES (fence.resource, fence.token, pg_catalog.pg_current_xact_id())
     ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, passed_by = EXCLUDED.passed_by
-    WHERE fences.token <= EXCLUDED.token;
+    WHERE fences.token OPERATOR(pg_catalog.<=) EXCLUDED.token;
     IF NOT FOUND THEN
-        SELECT fences.token INTO newest FROM leasehold.fences WHERE fences.resource = fence.resource;
+        SELECT fences.token INTO newest FROM leasehold.fences
+        WHERE fences.resource OPERATOR(pg_catalog.=) fence.resource COLLATE pg_catalog."C";
         RAISE EXCEPTION 'stale fencing token % for %: the newest is %', fence.token, fence.resource, newest
             USING ERRCODE = 'LH001', HINT = 'The lock was granted again. Roll back, and stop working.';
     END IF;
@@ -36,10 +45,11 @@ END $$;
 
 -- For a trigger: raises LH002 in a transaction that has not passed the fence of the trigger's argument.
 CREATE FUNCTION leasehold.require_fence() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM leasehold.fences
-                   WHERE resource = TG_ARGV[0] AND passed_by = pg_current_xact_id()) THEN
+                   WHERE resource OPERATOR(pg_catalog.=) TG_ARGV[0]
+                       AND passed_by OPERATOR(pg_catalog.=) pg_catalog.pg_current_xact_id()) THEN
         RAISE EXCEPTION 'call leasehold.fence(''%'', token) first', TG_ARGV[0] USING ERRCODE = 'LH002';
     END IF;
     RETURN NULL;

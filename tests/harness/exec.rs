@@ -146,6 +146,11 @@ impl Exec {
         self.front.kill()
     }
 
+    /// Stops all its processes, and returns them.
+    pub(crate) fn stop(&self) -> Result<Vec<i32>> {
+        stop_tree(self.front.id())
+    }
+
     /// Returns its output so far.
     pub(crate) fn log(&self) -> String {
         self.front.log()

@@ -52,3 +52,26 @@ fn controllers_of_the_page_are_the_tested_ones() {
     let (shown, _) = shown.split_once("```").unwrap();
     assert!(program.contains(shown), "{shown}");
 }
+
+/// `make fences` runs the services.
+#[test]
+fn services_of_the_page_are_the_tested_ones() {
+    let page = include_str!("../../docs/fencing-http.md");
+    let go = include_str!("../fences/middleware/go/main.go").replace("\n\t", "\n");
+    let python = include_str!("../fences/middleware/python/service.py").to_owned();
+    let express = include_str!("../fences/middleware/express/service.mjs").to_owned();
+    let spring = include_str!("../fences/middleware/spring/src/main/java/example/Service.java");
+    let spring = spring.replace("\n  ", "\n");
+    for (language, program) in [
+        ("go", go),
+        ("python", python),
+        ("js", express),
+        ("java", spring),
+    ] {
+        let (_, blocks) = page.split_once(&format!("```{language}\n")).unwrap();
+        for block in blocks.split(&format!("```{language}\n")) {
+            let (shown, _) = block.split_once("```").unwrap();
+            assert!(program.contains(shown), "{shown}");
+        }
+    }
+}

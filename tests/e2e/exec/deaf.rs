@@ -19,7 +19,7 @@ const SIDECARS: usize = 5;
 const COMMANDS: usize = 9;
 /// The commands without a sidecar, in each round: each has an agent of its own.
 const ALONE: usize = 5;
-const TTL_SECONDS: u64 = 10;
+const TTL_SECONDS: u64 = 20;
 /// The exit code for a lost lease.
 const LOST: i32 = 201;
 

@@ -166,7 +166,7 @@ async fn stopped_front_changes_nothing() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn command_of_a_stopped_keeper_dies_before_the_deadline() -> Result<()> {
     // The front kills the command a fortieth of the validity before the deadline.
-    const LONG_TTL: Duration = Duration::from_secs(10);
+    const LONG_TTL: Duration = Duration::from_secs(30);
 
     let writers = Writers::start("exec-keeper-stop", LONG_TTL).await?;
     let stopped = now();

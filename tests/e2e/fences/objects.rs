@@ -1,12 +1,16 @@
 //! The fence of Kubernetes objects: an admission policy, bound as in the example and by the plugin, with writes by
 //! kubectl and by client-go.
 
+mod log;
+
 use std::path::Path;
 
 use anyhow::Result;
 
 use super::story::{Story, stale_writer_is_refused};
-use crate::harness::target_directory;
+use crate::harness::{Namespace, repository, target_directory};
+
+const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-leasehold");
 
 /// Binds the policy with the example's bindings, and waits until they are enforced: a write without a token is refused.
 const PREPARE: &str = r#"set -e
@@ -39,6 +43,22 @@ const PREPARE_CONTROLLER: &str = r#"set -e
     set -- $KUBECTL
     KUBECONFIG=$3 "$PLUGIN" fence-object cm guarded --lock report --namespace "$NAMESPACE""#;
 
+/// Creates a `ConfigMap`, and guards it by the plugin.
+pub(super) async fn guard(namespace: &Namespace, name: &str, lock: &str) -> Result<()> {
+    // By kubectl, as the other tests of the shared cluster: another field manager would conflict.
+    let policy = repository("charts/leasehold/files/fencing/objects.yaml");
+    let policy = policy.display().to_string();
+    let install = ["apply", "--server-side", "-f", &policy];
+    namespace.kubectl(&install).await?.ok()?;
+    let create = ["create", "configmap", name];
+    namespace.kubectl(&create).await?.ok()?;
+    let fence = ["fence-object", "configmap", name, "--lock", lock];
+    let fence = [&fence[..], &["--namespace", &namespace.name]].concat();
+    let admin = namespace.cluster.control_plane().admin();
+    admin.plugin(PLUGIN, &fence).await?.ok()?;
+    Ok(())
+}
+
 const READ: &str = "$KUBECTL get configmap guarded unguarded -o jsonpath='{.items[*].data.text}'";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +83,7 @@ async fn stale_controller_of_client_go_cannot_write() -> Result<()> {
     let controller = controller.display().to_string();
     let prepare = PREPARE_CONTROLLER
         .replace("$CARGO_MANIFEST_DIR", env!("CARGO_MANIFEST_DIR"))
-        .replace("$PLUGIN", env!("CARGO_BIN_EXE_kubectl-leasehold"));
+        .replace("$PLUGIN", PLUGIN);
     let write =
         |object: &str| format!("set -- $KUBECTL\nKUBECONFIG=$3 OBJECT={object} {controller}");
     stale_writer_is_refused(&Story {

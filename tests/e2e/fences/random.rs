@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures::future::join_all;
+use tokio::sync::Mutex;
 
 use super::store::{Append, Store, Written};
 use crate::harness::{PATIENCE, eventually, now};
@@ -24,6 +25,8 @@ struct Run<'s, S> {
     events: RefCell<Vec<Event>>,
     /// The lease that is not over: its token, and its writer.
     lease: Cell<Option<(u64, usize)>>,
+    /// The last token of a grant. The mutex is locked during a grant.
+    granted: Mutex<u64>,
     random: RefCell<fastrand::Rng>,
     answers: Cell<usize>,
     /// How many entries were accepted when a writer repeated them.
@@ -74,6 +77,7 @@ async fn play(store: &impl Store, crashes: usize) -> Result<(History, usize)> {
         store,
         events: RefCell::default(),
         lease: Cell::new(None),
+        granted: Mutex::new(1000),
         random: RefCell::new(fastrand::Rng::with_seed(seed())),
         answers: Cell::new(0),
         repeated: Cell::new(0),
@@ -125,16 +129,16 @@ impl<S: Store> Run<'_, S> {
         while !self.is_over.get() {
             let takes = self.one_in(6);
             if takes || writer.token.is_none() {
-                self.acquire(&mut writer);
+                self.acquire(&mut writer).await;
             }
             if connection.is_none() {
                 connection = self.store.connect().await.ok();
             }
-            let Some(connected) = &mut connection else {
+            let (Some(connected), Some(token)) = (&mut connection, writer.token) else {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
             };
-            if self.append(&mut writer, connected).await.is_err() {
+            if self.append(&mut writer, token, connected).await.is_err() {
                 connection = None;
             }
         }
@@ -142,26 +146,37 @@ impl<S: Store> Run<'_, S> {
 
     /// Ends the current lease, and begins one of this writer, with a larger token. The writer whose lease it was is not
     /// notified, and continues to write.
-    fn acquire(&self, writer: &mut Writer) {
-        let before = self.lease.get();
-        if let Some((token, former)) = before {
+    async fn acquire(&self, writer: &mut Writer) {
+        let mut last = self.granted.lock().await;
+        if let Some((token, former)) = self.lease.take() {
             let mut former = Process::new(format!("lease-of-{former}-{token}"));
             self.record(|at| former.info(at, Op::believes_end(&token.to_string())));
         }
-        let more = self.random.borrow_mut().u64(1..=1000);
-        let token = before.map_or(1000, |(token, _)| token) + more;
-        self.lease.set(Some((token, writer.number)));
+        *last += self.random.borrow_mut().u64(1..=1000);
+        let token = *last;
         let invoked = self.record(|at| writer.process.invoke(at, Op::acquire(LOG)));
         let granted = Op::granted(LOG, &token.to_string(), token, u64::MAX);
+        if self.store.grant(token).await.is_err() {
+            // No writer has this token.
+            writer.token = None;
+            self.record(|at| writer.process.unknown(at, invoked, Op::acquire(LOG)));
+            return;
+        }
+        self.lease.set(Some((token, writer.number)));
         self.record(|at| writer.process.ok(at, invoked, granted));
         writer.token = Some(token);
     }
 
     /// Appends an entry, or repeats one with an unknown outcome. An error means that the outcome is unknown.
-    async fn append(&self, writer: &mut Writer, connection: &mut S::Connection) -> Result<()> {
+    async fn append(
+        &self,
+        writer: &mut Writer,
+        token: u64,
+        connection: &mut S::Connection,
+    ) -> Result<()> {
         let repeated = writer.unknown.take();
         let is_repeated = repeated.is_some();
-        let (invoked, append) = repeated.unwrap_or_else(|| self.begin(writer));
+        let (invoked, append) = repeated.unwrap_or_else(|| self.begin(writer, token));
         // A repetition may add no entry to the log. That the fence accepted its token is recorded as a read.
         let passed =
             is_repeated.then(|| self.record(|at| writer.process.invoke(at, Op::read(LOG))));
@@ -208,10 +223,10 @@ impl<S: Store> Run<'_, S> {
     }
 
     /// Begins to append an entry, and returns the number of this operation.
-    fn begin(&self, writer: &mut Writer) -> (u64, Append) {
+    fn begin(&self, writer: &mut Writer, token: u64) -> (u64, Append) {
         writer.appended += 1;
         let append = Append {
-            token: writer.token.unwrap_or_default(),
+            token,
             value: format!("{}-{}", writer.process.name(), writer.appended),
             pause: self.pause(),
         };

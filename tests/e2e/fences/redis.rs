@@ -1,6 +1,7 @@
 //! The fence of Redis, as a script and as a function of its library, on Debian's server. `REDIS_SERVER=PATH` tries the
 //! server of Valkey.
 
+mod failover;
 mod losses;
 mod refusals;
 mod server;
@@ -65,6 +66,37 @@ fn is_stale(error: &RedisError) -> bool {
     error.code() == Some("STALETOKEN")
 }
 
+/// Appends an entry to the log, and passes the fence.
+async fn push(
+    connection: &mut MultiplexedConnection,
+    form: Form,
+    append: &Append,
+) -> Result<Written> {
+    let arguments = [&append.token.to_string(), "RPUSH", KEYS[1], &entry(append)];
+    match form.call(connection, &KEYS, &arguments).await {
+        Ok(_length) => Ok(Written::Accepted),
+        Err(error) if is_stale(&error) => Ok(Written::Stale),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn entry(append: &Append) -> String {
+    format!("{} {}", append.token, append.value)
+}
+
+/// Returns the log of a server.
+async fn entries(server: &Server) -> Result<Vec<Entry>> {
+    let entries: Vec<String> = server.call(&["LRANGE", KEYS[1], "0", "-1"]).await?;
+    let entry = |entry: String| {
+        let (token, value) = entry.split_once(' ').context("a token and a value")?;
+        Ok(Entry {
+            token: token.parse()?,
+            value: value.to_owned(),
+        })
+    };
+    entries.into_iter().map(entry).collect()
+}
+
 /// A server, and the writers' form of the fence. Without one, they do not pass it.
 struct Fenced {
     server: Server,
@@ -91,19 +123,11 @@ impl Store for Fenced {
         append: &Append,
     ) -> Result<Written> {
         tokio::time::sleep(append.pause).await;
-        let entry = format!("{} {}", append.token, append.value);
-        let push = ["RPUSH", KEYS[1], &entry];
-        let Some(form) = self.form else {
-            call::<u64>(connection, &push).await?;
-            return Ok(Written::Accepted);
-        };
-        let token = append.token.to_string();
-        let arguments = [&[token.as_str()], &push[..]].concat();
-        match form.call(connection, &KEYS, &arguments).await {
-            Ok(_length) => Ok(Written::Accepted),
-            Err(error) if is_stale(&error) => Ok(Written::Stale),
-            Err(error) => Err(error.into()),
+        if let Some(form) = self.form {
+            return push(connection, form, append).await;
         }
+        call::<u64>(connection, &["RPUSH", KEYS[1], &entry(append)]).await?;
+        Ok(Written::Accepted)
     }
 
     /// Redis would append a second time.
@@ -112,15 +136,7 @@ impl Store for Fenced {
     }
 
     async fn entries(&self) -> Result<Vec<Entry>> {
-        let entries: Vec<String> = self.server.call(&["LRANGE", KEYS[1], "0", "-1"]).await?;
-        let entry = |entry: String| {
-            let (token, value) = entry.split_once(' ').context("a token and a value")?;
-            Ok(Entry {
-                token: token.parse()?,
-                value: value.to_owned(),
-            })
-        };
-        entries.into_iter().map(entry).collect()
+        entries(&self.server).await
     }
 
     async fn crash(&self) -> Result<()> {

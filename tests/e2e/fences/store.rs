@@ -30,6 +30,11 @@ pub(super) trait Store {
     /// What a writer uses until an outcome is unknown. Dropping it ends it, also in the middle of an append.
     type Connection;
 
+    /// Grants the lock with a larger token, where the fence reads the lock. An error means that the outcome is unknown.
+    async fn grant(&self, _token: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns a connection. It fails while the store is away.
     async fn connect(&self) -> Result<Self::Connection>;
 

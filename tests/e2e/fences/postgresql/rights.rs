@@ -53,6 +53,49 @@ async fn app_cannot_lower_a_token_or_disable_the_trigger() -> Result<()> {
     Ok(())
 }
 
+/// The functions run with their owner's rights, so no name in them may depend on the caller.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn search_path_of_the_app_has_no_effect() -> Result<()> {
+    const OWN: &str = "
+        CREATE SCHEMA own;
+        CREATE FUNCTION own.yes(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+        CREATE FUNCTION own.yes(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+        CREATE FUNCTION own.yes(xid8, xid8) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+        CREATE OPERATOR own.= (FUNCTION = own.yes, LEFTARG = text, RIGHTARG = text);
+        CREATE OPERATOR own.<= (FUNCTION = own.yes, LEFTARG = bigint, RIGHTARG = bigint);
+        CREATE OPERATOR own.= (FUNCTION = own.yes, LEFTARG = xid8, RIGHTARG = xid8);
+        CREATE FUNCTION own.pg_current_xact_id() RETURNS xid8 LANGUAGE sql AS $$SELECT '1'::xid8$$;
+        CREATE TEMPORARY TABLE fences (resource text, token bigint, passed_by xid8);
+        SET search_path = pg_temp, own, pg_catalog";
+
+    let server = Server::start().await?;
+    server.execute(APP).await?;
+    server
+        .execute("GRANT CREATE, TEMPORARY ON DATABASE postgres TO app")
+        .await?;
+    let app = &mut server.connect_as("app").await?;
+    assert_eq!(run(app, OWN).await, None);
+    for (statements, code) in [
+        ("SELECT leasehold.fence('report', 2000)", None),
+        ("SELECT leasehold.fence('report', 1999)", Some("LH001")),
+        ("SELECT leasehold.fence('other', 1000)", None),
+        ("UPDATE public.body SET text = 'stale'", Some("LH002")),
+        (
+            "BEGIN; SELECT leasehold.fence('report', 2000); UPDATE public.body SET text = 'new'; COMMIT",
+            None,
+        ),
+        // A text with a collation of its own.
+        (
+            "SELECT leasehold.fence('report' COLLATE \"POSIX\", 2000)",
+            None,
+        ),
+    ] {
+        assert_eq!(run(app, statements).await.as_deref(), code, "{statements}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the servers of `make fences`"]
 async fn role_without_the_grants_cannot_pass() -> Result<()> {

@@ -50,18 +50,12 @@ async fn failover_can_lose_the_newest_token() -> Result<()> {
     let mut connection = primary.connect().await?;
     set(&mut connection, 1000, "old").await?;
     assert_eq!(wait_for_replica(&mut connection, PATIENCE).await?, 1);
-    // The replica keeps what it has, and receives no more.
-    replica.call::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await?;
-    eventually("the primary to be alone", PATIENCE, async || {
-        let info: String = primary.call(&["INFO", "replication"]).await.ok()?;
-        info.contains("connected_slaves:0").then_some(())
-    })
-    .await?;
+    replica.detach_from(&primary).await?;
     set(&mut connection, 2000, "new").await?;
     let waited = wait_for_replica(&mut connection, Duration::from_millis(100)).await?;
     assert_eq!(waited, 0, "the writer can know");
     primary.kill()?;
-    replica.call::<()>(&["REPLICAOF", "NO", "ONE"]).await?;
+    replica.promote().await?;
     expect(&replica, 999, false).await?;
     expect(&replica, 1000, true).await
 }
@@ -77,13 +71,16 @@ async fn failover_keeps_token_that_the_writer_waited_for() -> Result<()> {
     }
     assert_eq!(wait_for_replica(&mut connection, PATIENCE).await?, 1);
     primary.kill()?;
-    replica.call::<()>(&["REPLICAOF", "NO", "ONE"]).await?;
+    replica.promote().await?;
     expect(&replica, 1899, false).await?;
     expect(&replica, 1900, true).await
 }
 
 /// Returns how many replicas have what this connection wrote.
-async fn wait_for_replica(connection: &mut MultiplexedConnection, limit: Duration) -> Result<u64> {
+pub(super) async fn wait_for_replica(
+    connection: &mut MultiplexedConnection,
+    limit: Duration,
+) -> Result<u64> {
     let limit = limit.as_millis().to_string();
     call(connection, &["WAIT", "1", &limit]).await
 }

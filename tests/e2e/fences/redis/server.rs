@@ -42,6 +42,21 @@ impl Server {
         Ok(replica)
     }
 
+    /// Ends the replication from this primary. The replica keeps what it has.
+    pub(super) async fn detach_from(&self, primary: &Self) -> Result<()> {
+        self.call::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await?;
+        eventually("the primary to be alone", PATIENCE, async || {
+            let info: String = primary.call(&["INFO", "replication"]).await.ok()?;
+            info.contains("connected_slaves:0").then_some(())
+        })
+        .await
+    }
+
+    /// Makes a replica a primary.
+    pub(super) async fn promote(&self) -> Result<()> {
+        self.call(&["REPLICAOF", "NO", "ONE"]).await
+    }
+
     async fn run(arguments: &[&str]) -> Result<Self> {
         let port = own_port()?;
         let arguments: Vec<_> = arguments.iter().copied().map(str::to_owned).collect();
