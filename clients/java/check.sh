@@ -49,7 +49,7 @@ rm -rf "$work/lib" "$work/programs"
 mkdir "$work/lib"
 cp "$work"/build/leasehold-client-*.jar "$work"/build/dependency/*.jar "$work/lib"
 javac --release 17 -Xlint:all,-try -Werror -d "$work/programs" -cp "$work/lib/*" conformance/*.java examples/*.java
-javadoc -quiet -Xdoclint:all -Werror -d "$work/javadoc" --module-path "$work/lib" \
+javadoc -quiet -Xdoclint:all -Werror -d "$work/javadoc" --module-path "$work/lib:$work/build/provided" \
   --source-path src/main/java --module dev.leasehold >/dev/null
 # This comes last: an incomplete build is repeated.
 mv "$work/inputs.now" "$work/inputs"

@@ -21,6 +21,13 @@ const worker = await build({
   keepNames: true,
   write: false,
 });
+// Each entry point has a file for `require`, one for `import`, and the declarations of both.
+function declare(entry) {
+  for (const declarations of [`${entry}.d.cts`, `${entry}.d.mts`]) {
+    writeFileSync(join(directory, declarations), `export * from "./types/${entry}.js";\n`);
+  }
+}
+
 const index = {
   ...common,
   entryPoints: [join(sources, "index.ts")],
@@ -39,6 +46,11 @@ const { metafile } = await build({
 });
 const exported = Object.values(metafile.outputs)[0].exports.sort().join(", ");
 writeFileSync(join(directory, "index.mjs"), `export { ${exported} } from "./index.cjs";\n`);
-for (const declarations of ["index.d.cts", "index.d.mts"]) {
-  writeFileSync(join(directory, declarations), 'export * from "./types/index.js";\n');
+declare("index");
+
+// It has no state, so that two copies in one process do no harm.
+for (const format of ["cjs", "esm"]) {
+  const outfile = join(directory, `express.${format === "cjs" ? "cjs" : "mjs"}`);
+  await build({ ...common, entryPoints: [join(sources, "express.ts")], format, outfile });
 }
+declare("express");
