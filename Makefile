@@ -31,34 +31,41 @@ test: check clients policies api-schema chart alerts e2e page fences ## Required
 # Two rows of targets: the first one waits most of the time, and leaves a core to the second one. What measures or fills
 # the whole machine runs after them.
 WAITING := clients e2e clients-e2e page fences fault elections floor comparison
-COMPUTING := controlplane helm versitygw policies api-schema chart alerts bugs sim model controlplane-floor $(NODE_BUILDS)
+COMPUTING := controlplane helm versitygw h2spec policies api-schema chart alerts bugs sim controlplane-floor $(NODE_BUILDS)
 
 .PHONY: prove
-prove: check two-rows crowd $(NODE) ## `test` and the long runs: seeded bugs, ten minutes of faults, 2,000 worlds, model, oldest Kubernetes, crowd, elections, client-go, node
+prove: check two-rows crowd $(NODE) ## `test` and the long runs, shorter than by themselves: seeded bugs, faults, 2,000 worlds, oldest Kubernetes, crowd, elections, client-go, node
 
 .PHONY: two-rows
 two-rows: need-cargo need-go
 	$(MAKE) --no-print-directory --output-sync=target --jobs 2 waiting computing
 
+# By themselves these take ten minutes and three.
 .PHONY: waiting
+waiting: export FAULT_MINUTES := $(or $(FAULT_MINUTES),4)
+waiting: export LEASEHOLD_STORM_SECONDS := $(or $(LEASEHOLD_STORM_SECONDS),90)
 waiting:
 	@$(call in_turn,$(WAITING))
 
+# It gets what the first row leaves: agents that wait seconds for a processor lose their leases.
 .PHONY: computing
 computing:
-	@$(call in_turn,$(COMPUTING))
+	@$(call in_turn,$(COMPUTING),nice -n 19)
 
 # Makes targets one after another, and prints how long each took.
-in_turn = for target in $(1); do SECONDS=0; $(MAKE) --no-print-directory $$target; echo "$$target took $$SECONDS s"; done
+in_turn = for target in $(1); do SECONDS=0; $(2) $(MAKE) --no-print-directory $$target; echo "$$target took $$SECONDS s"; done
+
+# Those that are shipped. Together they have their dependencies with one set of features, so these are built once.
+CRATES := --locked --package leasehold --package leasehold-client
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
-	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy $(CRATES) --all-targets -- -D warnings
 
 .PHONY: unit
 unit: need-cargo need-jq need-git ## Unit and integration tests and a short fuzz run: fast, no cluster
-	cargo test --locked --lib --bins --test it --test history --test fuzz
+	cargo test $(CRATES) --lib --bins --test it --test history --test fuzz
 
 .PHONY: sim-short
 sim-short: need-cargo # 40 worlds of the simulation, without compiler optimization
@@ -113,11 +120,18 @@ porcupine: need-go ## Builds the linearizability checker, after its tests show t
 		-ldflags "-s -w" -o "$(abspath $(TARGET))/porcupine" .
 
 .PHONY: fences
-fences: need-cargo need-go controlplane versitygw ## Fences on the real stores: a stale worker, random writers with crashes, what a store may lose
+fences: need-cargo need-go controlplane versitygw h2spec ## Fences on the real stores and in HTTP services: a stale worker, random writers with crashes, what a store may lose
 	scripts/need.sh fences
 	scripts/python.sh fences/s3/requirements.txt "$(TARGET)/fences/s3"
+	scripts/python.sh tests/fences/envoy.txt "$(TARGET)/fences/envoy"
 	cd tests/fences/controller && GOWORK=off go build -mod=readonly -buildvcs=false -o "$(abspath $(TARGET))/fences/controller" .
-	scripts/ran.sh cargo test --locked --test e2e fences:: -- --ignored --test-threads 2
+	scripts/need.sh clients
+	tests/fences/middleware/run.sh "$(TARGET)/fences/middleware" "$(TARGET)/clients"
+	scripts/ran.sh cargo test --locked --test e2e fences:: -- --ignored --skip fences::proxy::memory --test-threads 2
+
+.PHONY: fence-memory
+fence-memory: need-cargo controlplane ## The memory of `leasehold fence` with 10,000 slow clients
+	scripts/ran.sh cargo test --locked --test e2e fences::proxy::memory -- --ignored --nocapture
 
 .PHONY: migrations
 migrations: need-go ## The migrations of the fences, by golang-migrate, Flyway and Alembic on the real databases (by hand)
@@ -144,7 +158,7 @@ chart-golden: helm ## Rewrites tests/golden/chart from the rendered chart
 	tests/chart/check.sh --regenerate
 
 .PHONY: model
-model: need-cargo ## The agent's core model-checked to completion, and negative controls
+model: need-cargo ## The agent's core model-checked to completion, and negative controls: by hand, for each change of the core or the protocol
 	cargo test --locked --profile model --lib agent::core::tests::model:: -- --ignored --nocapture --test-threads 1
 
 .PHONY: sim
@@ -245,9 +259,11 @@ bench: need-cargo controlplane bench-peers $(if $(filter clients,$(or $(ARGS),cl
 		"$(TARGET)/bench/leaderelection" "$(TARGET)/bench/etcdmutex" "$(TARGET)/clients" $(ARGS)
 
 .PHONY: bench-fences
-bench-fences: ## What the fence of PostgreSQL costs, by pgbench
-	scripts/need.sh fences
-	bench/fences.sh
+bench-fences: need-cargo ## What the fence of PostgreSQL costs, by pgbench, and what `leasehold fence` costs, beside nginx and HAProxy
+	scripts/need.sh bench-fences
+	bench/postgresql.sh
+	cargo build --locked --release --bin leasehold
+	bench/proxy.sh "$(TARGET)/release/leasehold"
 
 .PHONY: bench-peers
 bench-peers: need-go # The other locks of the bench; each is a separate Go module that pins its versions
@@ -285,6 +301,10 @@ promtool: # Prometheus' rule checker, built once, under target/
 .PHONY: versitygw
 versitygw: # An S3-compatible server, built once, under target/
 	tests/controlplane/build.sh versitygw
+
+.PHONY: h2spec
+h2spec: # A test suite of HTTP/2 servers, built once, under target/
+	tests/controlplane/build.sh h2spec
 
 .PHONY: helm
 helm: # Helm 4 and Helm 3, built once, under target/

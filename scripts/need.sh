@@ -11,6 +11,7 @@
 #   scripts/need.sh clients    what `make clients` needs besides Rust and Go
 #   scripts/need.sh page       what `make page` needs
 #   scripts/need.sh fences     what `make fences` needs: the stores that fences are tried on
+#   scripts/need.sh bench-fences   what `make bench-fences` needs
 set -euo pipefail
 
 # Pairs PROGRAM=PACKAGE or FILE=PACKAGE: the package is installed if the program or the file exists.
@@ -27,7 +28,10 @@ needs() {
     page) echo 'chromium=chromium chromedriver=chromium-driver npm=npm' ;;
     fences)
       echo 'pg_ctlcluster=postgresql mariadbd=mariadb-server redis-server=redis-server sqlite3=sqlite3' \
-        'python3=python3-venv setpriv=util-linux curl=curl jq=jq'
+        'python3=python3-venv setpriv=util-linux curl=curl jq=jq nginx=nginx-light'
+      ;;
+    bench-fences)
+      echo 'pg_ctlcluster=postgresql setpriv=util-linux curl=curl nginx=nginx-light haproxy=haproxy wrk=wrk'
       ;;
     fault) echo 'faketime=faketime ip=iproute2 unshare=util-linux' ;;
     node)
@@ -36,7 +40,7 @@ needs() {
         '/usr/include/seccomp.h=libseccomp-dev'
       ;;
     *)
-      echo "usage: need.sh plugin|image|release|node|fault|e2e|clients|page|fences" >&2
+      echo "usage: need.sh plugin|image|release|node|fault|e2e|clients|page|fences|bench-fences" >&2
       return 1
       ;;
   esac

@@ -13,6 +13,7 @@ mod dev;
 mod elections;
 #[cfg(target_os = "linux")]
 mod exec;
+mod fence;
 mod file_limit;
 mod flags;
 mod gate;
@@ -77,6 +78,8 @@ enum Role {
     /// Waits until this pod leads an election of its sidecar (`--elect`), then exits 0; for an init
     /// container.
     Gate(gate::Args),
+    /// Forwards requests to a service, and refuses those with a stale fencing token.
+    Fence(Box<fence::Args>),
     /// Copies this binary, for an init container that gives it to an app's container.
     Copy(copy::Args),
     /// Prints the custom resource definitions, for `kubectl apply --server-side -f -`.
@@ -110,6 +113,7 @@ pub fn run() -> ExitCode {
         Role::ExecLaunch(args) => return exec::launch(&args),
         Role::Health(args) => health::run(&or_usage_error(args.servers())),
         Role::Gate(args) => gate::run(&args),
+        Role::Fence(args) => fence::run(&args),
         Role::Copy(args) => copy::run(&args),
         Role::Crd => crd::run(),
     };

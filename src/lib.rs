@@ -11,6 +11,7 @@ pub mod text;
 
 pub mod agent;
 pub mod crd;
+pub mod fence;
 pub mod http;
 pub mod k8s;
 pub mod kubectl;

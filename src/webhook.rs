@@ -8,6 +8,7 @@
 pub mod certs;
 
 mod annotations;
+mod fence;
 mod gate;
 mod inject;
 mod metrics;

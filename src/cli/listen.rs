@@ -90,7 +90,7 @@ fn api_address(text: &str) -> Result<Address, String> {
     Ok(Address::At(address))
 }
 
-fn admin_address(text: &str) -> Result<AdminAddress, String> {
+pub(super) fn admin_address(text: &str) -> Result<AdminAddress, String> {
     if text == "none" {
         return Ok(AdminAddress::None);
     }

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use super::ports;
 use super::resources::Resources;
 use super::settings::{Injection, Ports};
-use super::{REASON_MAX_CHARS, excerpt, truncate};
+use super::{REASON_MAX_CHARS, excerpt, fence, truncate};
 use crate::protocol::election::ElectionName;
+use crate::protocol::ids::Resource;
 use crate::protocol::time::SessionTtl;
 use crate::telemetry;
 
@@ -32,7 +33,7 @@ pub struct Annotation {
 }
 
 /// All annotations.
-pub const ANNOTATIONS: [Annotation; 11] = [
+pub const ANNOTATIONS: [Annotation; 13] = [
     Annotation {
         name: "image",
         values: "an image, like `registry.example/leasehold:0.1.0`",
@@ -88,6 +89,16 @@ pub const ANNOTATIONS: [Annotation; 11] = [
         values: "`accept`",
         effect: "Says that `gate-lock` is meant in a pod of a Deployment.",
     },
+    Annotation {
+        name: "fence-port",
+        values: "the port of the app, like `8080`",
+        effect: "Adds a fence on port 7375: a reverse proxy that refuses writes with stale fencing tokens.",
+    },
+    Annotation {
+        name: "fence-lock",
+        values: "the name of a lock, like `report`",
+        effect: "The lock of all writes through the fence. Otherwise each request names it.",
+    },
 ];
 
 /// The settings in the annotations of a pod.
@@ -107,6 +118,9 @@ pub(super) struct PodSettings {
     pub(super) elect_preferred: bool,
     pub(super) gate: Option<ElectionName>,
     pub(super) gate_rollout: bool,
+    /// The port of the app behind a fence.
+    pub(super) fence_port: Option<u16>,
+    pub(super) fence_lock: Option<Resource>,
 }
 
 /// Reads a pod's annotations.
@@ -143,6 +157,11 @@ pub(super) fn read(
              {PREFIX}gate-lock: write one of them, too"
         ));
     }
+    if settings.fence_lock.is_some() && settings.fence_port.is_none() {
+        problems.push(format!(
+            "annotation {PREFIX}fence-lock requires {PREFIX}fence-port: write it, too"
+        ));
+    }
     if !problems.is_empty() {
         let more = problems.len().saturating_sub(PROBLEMS_MAX);
         problems.truncate(PROBLEMS_MAX);
@@ -169,6 +188,8 @@ impl PodSettings {
             "gate-lock" => self.gate = Some(election(text)?),
             "gate-rollout" if text == "accept" => self.gate_rollout = true,
             "gate-rollout" => return Err("write accept, or omit it".to_owned()),
+            "fence-port" => self.fence_port = Some(fence::port(text)?),
+            "fence-lock" => self.fence_lock = Some(fence::lock(text)?),
             _ => return Err(unknown()),
         }
         Ok(())
@@ -324,7 +345,7 @@ mod tests {
         let many: Vec<_> = many.iter().map(|name| (&**name, "x")).collect();
         let refused = read_all(&many).unwrap_err();
         assert!(
-            refused.ends_with("; and 988 more invalid annotations"),
+            refused.ends_with("; and 986 more invalid annotations"),
             "{refused}"
         );
     }

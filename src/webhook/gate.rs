@@ -36,20 +36,11 @@ pub(super) fn refusal(metadata: &ObjectMeta, settings: &PodSettings) -> Option<S
 
 /// Returns the init container, which follows the sidecar.
 pub(super) fn container(sidecar_settings: &SidecarSettings<'_>, gate: &ElectionName) -> Value {
-    let apps = sidecar::env_of_apps(sidecar_settings.reach);
-    let mut env: Vec<_> = apps
-        .into_iter()
-        .map(|(name, value)| sidecar::set(name, &value))
-        .collect();
-    env.push(sidecar::set(
-        "LEASEHOLD_LOG_LEVEL",
-        sidecar_settings.log_level,
-    ));
     let mut container = json!({
         "name": CONTAINER,
         "image": sidecar_settings.image,
         "args": ["gate", gate.as_str()],
-        "env": env,
+        "env": sidecar::env_of_helpers(sidecar_settings),
         "securityContext": sidecar::security_context(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     });
@@ -59,7 +50,7 @@ pub(super) fn container(sidecar_settings: &SidecarSettings<'_>, gate: &ElectionN
     sidecar::set_image_and_resources(
         &mut container,
         sidecar_settings,
-        &sidecar_settings.gate_resources,
+        &sidecar_settings.helper_resources,
     );
     container
 }

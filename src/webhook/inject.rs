@@ -13,7 +13,7 @@ use super::patch::{Add, Draft};
 use super::resources::Budget;
 use super::settings::Injection;
 use super::sidecar::{self, Reach, SidecarSettings};
-use super::{MESH, excerpt, gate, is_native_sidecar, obstacles};
+use super::{MESH, excerpt, fence, gate, is_native_sidecar, obstacles};
 
 /// The label with which a pod requests or rejects a sidecar.
 const INJECT_LABEL: &str = "leasehold.dev/inject";
@@ -108,7 +108,9 @@ impl<'a> PodReview<'a> {
         if let Some(why) = obstacles::find(self.spec, sidecar_settings.reach) {
             return self.refuse_or_skip(&why, warnings);
         }
-        if let Some(why) = gate::refusal(&self.pod.metadata, &settings) {
+        let refusal = gate::refusal(&self.pod.metadata, &settings)
+            .or_else(|| fence::refusal(self.spec, &settings, &sidecar_settings));
+        if let Some(why) = refusal {
             return Decision::Deny(why);
         }
         warnings.extend(obstacles::early_proxy(self.spec));
@@ -163,6 +165,13 @@ impl<'a> PodReview<'a> {
         draft.insert(inits, at, sidecar::container(sidecar_settings));
         if let Some(gate) = &settings.gate {
             draft.insert(inits, at + 1, gate::container(sidecar_settings, gate));
+        }
+        if let Some(app) = settings.fence_port {
+            let behind = at + 1 + usize::from(settings.gate.is_some());
+            let lock = settings.fence_lock.as_ref();
+            let fence = fence::container(sidecar_settings, app, lock);
+            draft.insert(inits, behind, fence);
+            draft.insert("/spec/volumes", usize::MAX, fence::volume());
         }
         for volume in sidecar::volumes(sidecar_settings.reach) {
             draft.insert("/spec/volumes", usize::MAX, volume);

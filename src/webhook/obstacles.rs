@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 use super::sidecar::{self, Reach};
-use super::{excerpt, gate, is_native_sidecar};
+use super::{excerpt, fence, gate, is_native_sidecar};
 
 /// The node labels of the operating system; the second is the older name.
 const OS_LABELS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
@@ -40,7 +40,7 @@ fn is_for_windows(spec: &PodSpec) -> bool {
 
 /// Checks for the names of injected containers and volumes, in a pod without a sidecar.
 fn name_taken(spec: &PodSpec) -> Option<String> {
-    let ours = [sidecar::CONTAINER, gate::CONTAINER];
+    let ours = [sidecar::CONTAINER, gate::CONTAINER, fence::CONTAINER];
     let container = containers(spec).find(|container| ours.contains(&container.name.as_str()));
     if let Some(container) = container {
         return Some(format!(
@@ -52,6 +52,7 @@ fn name_taken(spec: &PodSpec) -> Option<String> {
         sidecar::TOKEN_VOLUME,
         sidecar::STATE_VOLUME,
         sidecar::SOCKET_VOLUME,
+        fence::STATE_VOLUME,
     ];
     let mut volumes = spec.volumes.iter().flatten();
     let volume = volumes.find(|volume| ours.contains(&volume.name.as_str()))?;
@@ -64,24 +65,26 @@ fn name_taken(spec: &PodSpec) -> Option<String> {
 /// All containers share the pod's ports.
 fn port_taken(spec: &PodSpec, reach: Reach) -> Option<String> {
     let ours = reach.ports()?;
-    for container in containers(spec) {
-        for port in container.ports.iter().flatten() {
-            let is_tcp = port.protocol.as_deref().is_none_or(|name| name == "TCP");
-            let name = match port.container_port {
-                number if !is_tcp || number < 0 => continue,
-                number if number == i32::from(ours.api) => "api",
-                number if number == i32::from(ours.admin) => "admin",
-                _ => continue,
-            };
-            return Some(format!(
-                "container {:?} has port {}, which the sidecar needs; give the sidecar another one \
-                 with config.leasehold.dev/ports: {name}=PORT",
-                excerpt(&container.name),
-                port.container_port
-            ));
-        }
-    }
-    None
+    let (container, port) = container_with_port(spec, &[ours.api, ours.admin])?;
+    let name = if port == ours.api { "api" } else { "admin" };
+    Some(format!(
+        "container {container:?} has port {port}, which the sidecar needs; give the sidecar another one \
+         with config.leasehold.dev/ports: {name}=PORT"
+    ))
+}
+
+/// Returns the first container that has one of these ports.
+pub(super) fn container_with_port(spec: &PodSpec, ours: &[u16]) -> Option<(String, u16)> {
+    containers(spec).find_map(|container| {
+        let ports = container.ports.iter().flatten();
+        let mut tcp =
+            ports.filter(|port| port.protocol.as_deref().is_none_or(|name| name == "TCP"));
+        let port = tcp.find_map(|port| {
+            let port = u16::try_from(port.container_port).ok()?;
+            ours.contains(&port).then_some(port)
+        })?;
+        Some((excerpt(&container.name), port))
+    })
 }
 
 fn mount_taken(spec: &PodSpec, reach: Reach) -> Option<String> {

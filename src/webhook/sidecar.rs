@@ -66,7 +66,7 @@ pub(super) struct SidecarSettings<'a> {
     pub(super) session_ttl: SessionTtl,
     pub(super) reach: Reach,
     pub(super) resources: Resources,
-    pub(super) gate_resources: Resources,
+    pub(super) helper_resources: Resources,
     pub(super) elect: &'a [ElectionName],
     pub(super) elect_always: &'a [ElectionName],
     pub(super) elect_preferred: bool,
@@ -103,7 +103,7 @@ impl<'a> SidecarSettings<'a> {
                 .resources
                 .clone()
                 .unwrap_or_else(|| fitting.clone()),
-            gate_resources: fitting,
+            helper_resources: fitting,
             elect: &settings.elect,
             elect_always: &settings.elect_always,
             elect_preferred: settings.elect_preferred,
@@ -296,6 +296,13 @@ pub(super) fn env_of_apps(reach: Reach) -> Vec<(&'static str, String)> {
         env.push(("LEASEHOLD_SOCKET", SOCKET.to_owned()));
     }
     env
+}
+
+/// Returns the variables of the other containers with our binary.
+pub(super) fn env_of_helpers(sidecar_settings: &SidecarSettings<'_>) -> Vec<Value> {
+    let mut env = env_of_apps(sidecar_settings.reach);
+    env.push(("LEASEHOLD_LOG_LEVEL", sidecar_settings.log_level.to_owned()));
+    env.iter().map(|(name, value)| set(name, value)).collect()
 }
 
 /// Returns the mount of the socket for an app. Clients can connect on a read-only mount, and only

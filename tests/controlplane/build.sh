@@ -5,6 +5,7 @@
 # - the control plane: kube-apiserver, kube-controller-manager, kubectl and etcd;
 # - promtool, which tests the alerts, and Helm 4 and 3, which install the chart;
 # - versitygw, an S3-compatible server that the fence of object stores is tried on;
+# - h2spec, which tests how the proxy of fences speaks HTTP/2;
 # - the programs of a node: kubelet, kube-scheduler, kube-proxy, containerd, runc and CNI plugins.
 #
 #   tests/controlplane/build.sh [PART…]     (no argument: v1.36 and etcd)
@@ -33,7 +34,7 @@ main() {
   local part
   for part in "$@"; do
     case $part in
-      v1.36 | v1.33 | etcd | promtool | helm | helm3 | versitygw) ;;
+      v1.36 | v1.33 | etcd | promtool | helm | helm3 | versitygw | h2spec) ;;
       v1.36-node | containerd | runc | cni) ;;
       *) die "unknown part '$part'; the parts are in README.md" ;;
     esac
@@ -81,7 +82,7 @@ make_part() {
     v1.36) programs='kube-apiserver kube-controller-manager kubectl' ;;
     v1.33) programs='kube-apiserver kubectl' ;;
     etcd) programs='etcd etcdctl etcdutl' ;;
-    promtool | versitygw) programs=$part ;;
+    promtool | versitygw | h2spec) programs=$part ;;
     helm | helm3) programs=helm ;;
     v1.36-node) programs='kubelet kube-scheduler kube-proxy' ;;
     containerd) programs='containerd containerd-shim-runc-v2 ctr' ;;
@@ -195,6 +196,7 @@ package_of() {
     etcdctl | etcdutl) say "go.etcd.io/etcd/$1/v3" ;;
     promtool) say github.com/prometheus/prometheus/cmd/promtool ;;
     versitygw) say github.com/versity/versitygw/cmd/versitygw ;;
+    h2spec) say github.com/summerwind/h2spec/cmd/h2spec ;;
     helm) say "$(helm_module "$2")/cmd/helm" ;;
     containerd | containerd-shim-runc-v2 | ctr) say "github.com/containerd/containerd/v2/cmd/$1" ;;
     runc) say github.com/opencontainers/runc ;;

@@ -5,6 +5,7 @@ mod kube_rs;
 mod mariadb;
 mod objects;
 mod postgresql;
+mod proxy;
 mod random;
 mod redis;
 mod s3;

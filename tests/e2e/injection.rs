@@ -40,7 +40,12 @@ pub(crate) async fn make(namespace: &Namespace, pod: &Value) -> Result<Value> {
 }
 
 /// Pods whose quality-of-service class shows that it was kept, not only that the pod was accepted.
-const GUARANTEED: [&str; 3] = ["guaranteed", "guaranteed-gate", "pod-resources"];
+const GUARANTEED: [&str; 4] = [
+    "fence-gate-guaranteed",
+    "guaranteed",
+    "guaranteed-gate",
+    "pod-resources",
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn injection_changes_neither_admission_nor_qos_class() -> Result<()> {
@@ -109,7 +114,14 @@ async fn sidecar_is_accepted_under_a_quota_and_a_limit_range() -> Result<()> {
             .body(object.to_string().into_bytes())?;
         let _made: Value = namespace.client.request(request).await?;
     }
-    let taken = ["job", "burstable", "gate-job", "unix-socket", "statefulset"];
+    let taken = [
+        "job",
+        "burstable",
+        "fence",
+        "gate-job",
+        "unix-socket",
+        "statefulset",
+    ];
     for case in pods::all() {
         if taken.contains(&case.name.as_str()) {
             let made = pods::made(&case.pod).context("a pod")?;

@@ -1,10 +1,10 @@
-# Functions that start a PostgreSQL and a MariaDB server in directories of their own, on 127.0.0.1. Their owners need no
-# password. stop_servers stops them. This file is sourced by bash, with `set -euo pipefail`.
+# Functions that start a PostgreSQL, a MariaDB and a Redis server in directories of their own, on 127.0.0.1. Their owners
+# need no password. stop_servers stops them. This file is sourced by bash, with `set -euo pipefail`.
 # shellcheck shell=bash
 
 servers=()
 
-# Both servers refuse to run as root. A function would be a process of its own in the background, and `$!` its number.
+# PostgreSQL and MariaDB refuse to run as root. A function would be a process of its own in the background, and `$!` its number.
 unprivileged=()
 [ "$(id -u)" != 0 ] || unprivileged=(setpriv --reuid nobody --regid nogroup --clear-groups)
 
@@ -49,10 +49,17 @@ start_mariadb() {
   wait_until "$1/log" mariadb --no-defaults --host 127.0.0.1 --port "$2" --user root --execute 'SELECT 1'
 }
 
+# start_redis <new directory> <port>
+start_redis() {
+  new_directory "$1"
+  "${unprivileged[@]}" redis-server --bind 127.0.0.1 --port "$2" --dir "$1" --save '' >"$1/log" 2>&1 &
+  servers+=($!)
+  wait_until "$1/log" redis-cli -p "$2" -e PING
+}
+
+# Stops all before it waits for one: PostgreSQL ends after its clients.
 stop_servers() {
   local server
-  for server in "${servers[@]}"; do
-    kill "$server" 2>/dev/null || true
-    wait "$server" || true
-  done
+  for server in "${servers[@]}"; do kill "$server" 2>/dev/null || true; done
+  for server in "${servers[@]}"; do wait "$server" || true; done
 }

@@ -17,6 +17,7 @@ mod docs;
 mod drift;
 mod embedded_store;
 mod faulty_store;
+mod fence;
 mod fences;
 mod http_api;
 mod kubectl;

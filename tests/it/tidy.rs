@@ -24,6 +24,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "agent",
         &["agent", "clock", "pause", "protocol", "random", "store"],
     ),
+    ("fence", &["clock", "fence", "protocol"]),
     ("http", &["agent", "http", "protocol", "store", "text"]),
     ("text", &[]),
     ("admin", &["agent"]),
@@ -54,8 +55,8 @@ const SEEN_BY: &[(&str, &[&str])] = &[
     ("schemars", &["crd"]),
     ("clap", &["cli"]),
     ("anyhow", &["cli"]),
-    ("prometheus", &["agent", "operator", "webhook"]),
-    ("redb", &["store"]),
+    ("prometheus", &["agent", "fence", "operator", "webhook"]),
+    ("redb", &["fence", "store"]),
     // `http` terminates TLS, `webhook` has the certificate for it; `cli` and `k8s` use its types
     // for names.
     ("rustls", &["cli", "http", "k8s", "webhook"]),

@@ -9,10 +9,9 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Error};
 use serde_json::json;
 
-use crate::harness::{TakeOver, repository};
+use super::objects::guard;
+use crate::harness::TakeOver;
 use crate::support::Pair;
-
-const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-leasehold");
 
 /// Writes in each way that a controller writes.
 async fn write(maps: &Api<ConfigMap>) -> kube::Result<()> {
@@ -54,18 +53,7 @@ fn fenced(client: &Client, election: Lead, stale: &Arc<AtomicU64>) -> Client {
 #[ignore = "needs the servers of `make fences`"]
 async fn stale_controller_of_kube_rs_cannot_write() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("fence-kube", TakeOver::Peer, 60).await?;
-    // By kubectl, as the other tests of the shared cluster: another field manager would conflict.
-    let policy = repository("charts/leasehold/files/fencing/objects.yaml");
-    let policy = policy.display().to_string();
-    let install = ["apply", "--server-side", "-f", &policy];
-    namespace.kubectl(&install).await?.ok()?;
-    let create = ["create", "configmap", "guarded"];
-    namespace.kubectl(&create).await?.ok()?;
-    let fence = ["fence-object", "cm", "guarded", "--lock", "report", "-n"];
-    let fence = [&fence[..], &[&namespace.name]].concat();
-    let admin = namespace.cluster.control_plane().admin();
-    admin.plugin(PLUGIN, &fence).await?.ok()?;
-
+    guard(&namespace, "guarded", "report").await?;
     let stale = Arc::default();
     let client = |token| fenced(&namespace.client, Lead(Some(token)), &stale);
     let maps = |token| Api::<ConfigMap>::namespaced(client(token), &namespace.name);

@@ -27,13 +27,21 @@ pub(super) struct Story<'s> {
 
 /// Plays the story on a real control plane, and once more without the fence: then the stale write lands.
 pub(super) async fn stale_writer_is_refused(story: &Story<'_>) -> Result<()> {
-    let (stale, printed) = play(story, &story.fenced).await?;
+    stale_writer_is_refused_by(story, async |_sidecar| Ok(())).await
+}
+
+/// The same with a server that needs the URL of a sidecar.
+pub(super) async fn stale_writer_is_refused_by<T>(
+    story: &Story<'_>,
+    start: impl AsyncFn(&str) -> Result<T>,
+) -> Result<()> {
+    let (stale, printed) = play(story, &story.fenced, &start).await?;
     ensure!(!stale, "the fence accepted a stale token:\n{printed}");
     ensure!(
         printed.contains(story.refusal),
         "the refusal is unclear:\n{printed}"
     );
-    let (stale, printed) = play(story, &story.unfenced).await?;
+    let (stale, printed) = play(story, &story.unfenced, &start).await?;
     ensure!(
         stale,
         "without the fence nothing went wrong, so the story shows nothing:\n{printed}"
@@ -42,8 +50,13 @@ pub(super) async fn stale_writer_is_refused(story: &Story<'_>) -> Result<()> {
 }
 
 /// Returns whether the stale write landed, and what the stale worker printed.
-async fn play(story: &Story<'_>, write: &str) -> Result<(bool, String)> {
+async fn play<T>(
+    story: &Story<'_>,
+    write: &str,
+    start: &impl AsyncFn(&str) -> Result<T>,
+) -> Result<(bool, String)> {
     let pair = Pair::start("fences", TakeOver::Peer, 5).await?;
+    let _server = start(&pair.b.url).await?;
     // The worker acquires, and stops itself before it writes, as a paused process is stopped.
     let script = format!(
         "TOKEN=$(curl -sS --fail-with-body {}/v1/locks/acquire -H 'content-type: application/json' \

@@ -44,6 +44,8 @@ const WRONG: &[(&str, &[&str])] = &[
     ("elect-preferred", &["", "1", "true"]),
     ("gate-lock", &["", "a,b", "election:a"]),
     ("gate-rollout", &["", "true", "Accept"]),
+    ("fence-port", &["", "http", "0", "70000"]),
+    ("fence-lock", &["", "report", "$(X)"]),
     ("no-such-thing", &["true"]),
 ];
 

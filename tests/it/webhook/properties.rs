@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::pods;
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "app",
     "istio-proxy",
     "linkerd-proxy",
@@ -17,6 +17,7 @@ const NAMES: [&str; 8] = [
     "logs",
     "leasehold",
     "leasehold-gate",
+    "leasehold-fence",
 ];
 
 /// A list that may be present, null, or absent.
@@ -58,7 +59,7 @@ fn resources() -> impl Strategy<Value = Option<Value>> {
 fn container() -> impl Strategy<Value = Value> {
     let restarts = prop::sample::select(vec![None, Some(json!("Always"))]);
     let name = prop::sample::select(NAMES.to_vec());
-    let port = prop::sample::select(vec![80, 7373, 7374, 9000]);
+    let port = prop::sample::select(vec![80, 7373, 7374, 7375, 9000]);
     let listens = list(port.prop_map(|port| json!({"containerPort": port})));
     let parts = (
         name,
@@ -98,6 +99,7 @@ fn annotations() -> impl Strategy<Value = Option<Value>> {
         ("config.leasehold.dev/unix-socket", "true"),
         ("config.leasehold.dev/ports", "api=9373,admin=9374"),
         ("config.leasehold.dev/gate-lock", "g"),
+        ("config.leasehold.dev/fence-port", "8080"),
         ("config.leasehold.dev/elect", "a,b"),
         ("config.leasehold.dev/elect-always", "b,c"),
         ("config.leasehold.dev/resources", "{}"),

@@ -1,0 +1,61 @@
+//! Verifies tokens by a sidecar, which reads the lock in the API server.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::header::CONTENT_TYPE;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::cli::client::{Response, Server};
+use crate::fence::{Verdict, Verify};
+use crate::protocol::ids::Resource;
+use crate::protocol::token::Token;
+
+/// The sidecar's own limit for a read is shorter.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A sidecar.
+pub(super) struct Sidecar(Server);
+
+impl Sidecar {
+    pub(super) const fn new(server: Server) -> Self {
+        Self(server)
+    }
+}
+
+#[async_trait]
+impl Verify for Sidecar {
+    async fn verify(&self, resource: &Resource, token: Token) -> Result<Verdict, String> {
+        let body = json!({"resource": resource.as_str(), "fencingToken": token.get()});
+        let request = self
+            .0
+            .request(Method::POST, "/v1/fencing/verify")
+            .header(CONTENT_TYPE, "application/json")
+            .body(body.to_string())
+            .map_err(|error| error.to_string())?;
+        match self.0.send(request, LIMIT).await {
+            Ok(response) => verdict(&response),
+            Err(error) => Err(format!("the sidecar at {} failed: {error:#}", self.0)),
+        }
+    }
+}
+
+fn verdict(response: &Response) -> Result<Verdict, String> {
+    let document: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    if response.status == StatusCode::OK && document["current"] == true {
+        return Ok(Verdict::Current);
+    }
+    let latest = document["latestFencingToken"].as_u64().map(Token::from_raw);
+    match (document["code"].as_str(), latest) {
+        (Some("stale_token"), Some(latest)) => Ok(Verdict::Stale { latest }),
+        (Some("unknown_token"), Some(latest)) => Ok(Verdict::Unknown { latest }),
+        _ => {
+            let detail = document["detail"].as_str().unwrap_or("no problem document");
+            Err(format!(
+                "the sidecar answered {}: {detail}",
+                response.status
+            ))
+        }
+    }
+}
