@@ -14,6 +14,9 @@ export PROPTEST_RNG_SEED := $(or $(PROPTEST_RNG_SEED),8)
 NODE := $(if $(filter 0,$(shell id -u)),node-e2e,no-node)
 NODE_BUILDS := $(if $(filter node-e2e,$(NODE)),image controlplane-node)
 
+# As in the names of the images.
+ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,amd64)
+
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
 .PHONY: help
@@ -28,13 +31,13 @@ check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and inte
 .PHONY: test
 test: check clients policies api-schema chart alerts e2e page fences ## Required for each change: check, clients, the policies, API schema, chart, alerts, e2e, page, fences
 
-# Two rows of targets: the first one waits most of the time, and leaves a core to the second one. What measures or fills
-# the whole machine runs after them.
-WAITING := clients e2e clients-e2e page fences fault elections floor comparison
-COMPUTING := controlplane helm versitygw h2spec policies api-schema chart alerts bugs sim controlplane-floor $(NODE_BUILDS)
+# Two rows of targets: the first one waits most of the time, and leaves a core to the second one, which ends with what
+# only computes. `sim` has the worlds of `check`.
+WAITING := lint unit clients e2e clients-e2e page fences fault elections floor comparison crowd $(NODE)
+COMPUTING := controlplane helm versitygw h2spec policies api-schema chart alerts controlplane-floor $(NODE_BUILDS) bugs sim
 
 .PHONY: prove
-prove: check two-rows crowd $(NODE) ## `test` and the long runs, shorter than by themselves: seeded bugs, faults, 2,000 worlds, oldest Kubernetes, crowd, elections, client-go, node
+prove: two-rows ## `test` and the long runs, shorter than by themselves: seeded bugs, faults, 1,000 worlds, oldest Kubernetes, crowd, elections, client-go, node
 
 .PHONY: two-rows
 two-rows: need-cargo need-go
@@ -65,7 +68,8 @@ lint: need-cargo ## Formatting and clippy, warnings denied
 
 .PHONY: unit
 unit: need-cargo need-jq need-git ## Unit and integration tests and a short fuzz run: fast, no cluster
-	cargo test $(CRATES) --lib --bins --test it --test history --test fuzz
+	@# Many tests wait for processes, and leave the processors to others.
+	cargo test $(CRATES) --lib --bins --test it --test history --test fuzz -- --test-threads 4
 
 .PHONY: sim-short
 sim-short: need-cargo # 40 worlds of the simulation, without compiler optimization
@@ -162,9 +166,9 @@ model: need-cargo ## The agent's core model-checked to completion, and negative 
 	cargo test --locked --profile model --lib agent::core::tests::model:: -- --ignored --nocapture --test-threads 1
 
 .PHONY: sim
-sim: need-cargo ## The shipped agents in 2,000 simulated worlds with faults of every kind, their core in 1,000 more, and negative controls
+sim: need-cargo ## The shipped agents in 1,000 simulated worlds with faults of every kind, their core in 1,000 more, and negative controls
 	LEASEHOLD_WORLDS=0..1000 scripts/ran.sh cargo test --locked --lib worlds::
-	cargo test --locked --profile model --test sim -- --nocapture --test-threads 1
+	cargo test --locked --test sim -- --nocapture --test-threads 2
 
 SEEDS ?= 100000
 
@@ -179,9 +183,9 @@ e2e: need-cargo controlplane helm ## Our binaries against a real etcd and kube-a
 
 .PHONY: crowd
 crowd: need-cargo controlplane ## 200 agents request one lock within a second; prints what that costs
-	@# Builds the binary with the dependencies of `make sim`.
-	cargo test --locked --profile model --no-run --test sim
-	LEASEHOLD_OPTIMIZED="$(TARGET)/model/leasehold" \
+	scripts/need.sh plugin
+	scripts/binary.sh leasehold $(ARCH) "$(TARGET)/crowd/leasehold"
+	LEASEHOLD_OPTIMIZED="$(TARGET)/crowd/leasehold" \
 		scripts/ran.sh cargo test --locked --test e2e crowd:: -- --ignored --nocapture --test-threads 1
 
 .PHONY: elections
@@ -235,7 +239,7 @@ image: need-cargo ## The container image, its binary and its SBOM, under target/
 .PHONY: plugin
 plugin: need-cargo ## The kubectl plugin, a static binary in target/plugin (docs/kubectl.md)
 	scripts/need.sh plugin
-	scripts/binary.sh kubectl-leasehold "$(if $(filter aarch64,$(shell uname -m)),arm64,amd64)" "$(TARGET)/plugin/kubectl-leasehold"
+	scripts/binary.sh kubectl-leasehold $(ARCH) "$(TARGET)/plugin/kubectl-leasehold"
 
 .PHONY: release
 release: need-cargo helm ## Builds all files of a release in target/dist: binaries, image and SBOM for amd64 and arm64, chart, plain YAML, checksums

@@ -39,7 +39,7 @@ use seeds::{RunResult, run_all, run_telling_all, run_until};
 use setup::Control;
 
 /// The seeds of `make sim`.
-const SEEDS: Range<u64> = 0..2_000;
+const SEEDS: Range<u64> = 0..1_000;
 
 /// The limits of durations after everything was healed, in TTLs: twice what was measured in
 /// `SEEDS`.
@@ -52,8 +52,8 @@ fn wanted() -> Range<u64> {
     let Ok(range) = std::env::var("SIM_SEEDS") else {
         return SEEDS;
     };
-    let (from, to) = range.split_once("..").expect("SIM_SEEDS is like 0..2000");
-    let number = |text: &str| text.parse().expect("SIM_SEEDS is like 0..2000");
+    let (from, to) = range.split_once("..").expect("SIM_SEEDS is like 0..1000");
+    let number = |text: &str| text.parse().expect("SIM_SEEDS is like 0..1000");
     number(from)..number(to)
 }
 

@@ -46,7 +46,7 @@ impl RunResult {
         }
         println!("{}", self.flaw.as_deref().unwrap_or("no flaw"));
         println!(
-            "SIM_SEED={} cargo test --profile model --test sim replay -- --nocapture",
+            "SIM_SEED={} cargo test --test sim replay -- --nocapture",
             self.seed
         );
     }
