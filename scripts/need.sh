@@ -3,7 +3,7 @@
 # prints their names and fails.
 #
 #   scripts/need.sh image      what `make image` needs
-#   scripts/need.sh plugin     what `make plugin` needs
+#   scripts/need.sh plugin     what `make plugin` and `make crowd` need
 #   scripts/need.sh release    what `make release` needs
 #   scripts/need.sh node       what `make node-e2e` needs in addition to `image`
 #   scripts/need.sh fault      what `make fault` needs
