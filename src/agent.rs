@@ -21,6 +21,7 @@ mod journal;
 mod metrics;
 mod observe;
 mod query;
+mod refusals;
 mod release;
 mod resume;
 mod state;
@@ -44,6 +45,7 @@ pub use events::{EventsError, LeaseEvent, LeaseEvents, Request};
 pub use hold::Hold;
 pub use journal::{Journal, Memory, Past};
 pub use metrics::Metrics;
+pub use refusals::{EVENT_PAUSE, EventOutcome, ReportError, Reported};
 
 use self::core::answers;
 use crate::clock::Clock;
@@ -54,13 +56,18 @@ use crate::protocol::lease::Loss;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
+use crate::store::cluster::{RefusalEvents, RefusedWrite};
 use crate::store::{LockStore, SessionStore, StoreError};
 use driver::Driver;
 use metrics::Gauges;
+use refusals::Refusals;
 
 /// The agent. Cloning gives another handle to the same one.
 #[derive(Clone)]
-pub struct Agent(Driver);
+pub struct Agent {
+    driver: Driver,
+    refusals: Arc<Refusals>,
+}
 
 impl Agent {
     /// Makes an agent. It asks nothing of the stores before the first acquire. Must be called
@@ -72,7 +79,10 @@ impl Agent {
         sessions: Arc<dyn SessionStore>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self(Driver::new(config, locks, sessions, clock))
+        Self {
+            driver: Driver::new(config, locks, sessions, clock),
+            refusals: Arc::default(),
+        }
     }
 
     /// Returns an agent that continues what the process before it did, as far as it may, and writes down
@@ -86,26 +96,35 @@ impl Agent {
         memory: Memory,
     ) -> Self {
         let agent = Self::new(config, locks, sessions, clock);
-        resume::recall(&agent.0, memory);
+        resume::recall(&agent.driver, memory);
         agent
+    }
+
+    /// Returns the same agent, which also writes Events about refused writes.
+    #[must_use]
+    pub fn with_refusal_events(self, events: Arc<dyn RefusalEvents>) -> Self {
+        Self {
+            refusals: Arc::new(Refusals::new(events)),
+            ..self
+        }
     }
 
     /// The local clock. Take the arrival of a request from here, before its body is read.
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.0.now()
+        self.driver.now()
     }
 
     /// The pod that the agent speaks for.
     #[must_use]
     pub fn pod(&self) -> &PodRef {
-        &self.0.config.pod
+        &self.driver.config.pod
     }
 
     /// The TTL of its sessions.
     #[must_use]
     pub fn session_ttl(&self) -> Duration {
-        self.0.config.session_ttl.get()
+        self.driver.config.session_ttl.get()
     }
 
     /// The metrics, with the gauges brought up to date.
@@ -113,19 +132,19 @@ impl Agent {
     pub fn metrics(&self) -> &Metrics {
         let now = self.now();
         let gauges = {
-            let state = self.0.state();
+            let state = self.driver.state();
             let remaining = state.session().map(|live| live.remaining(now));
             Gauges {
                 session_remaining: remaining.unwrap_or_default(),
                 leases: state.core.own.len(),
                 waiters: state.core.acquiring.waiting(),
-                streams: self.0.streams.open(),
+                streams: self.driver.streams.open(),
                 kept: state.core.own.warm_len(),
                 has_journal: state.journal.is_on(),
             }
         };
-        self.0.metrics.set_gauges(&gauges);
-        &self.0.metrics
+        self.driver.metrics.set_gauges(&gauges);
+        &self.driver.metrics
     }
 
     /// Takes a lock: one try, or as long as the request waits. `arrived` is when it came in.
@@ -137,7 +156,7 @@ impl Agent {
         request: AcquireRequest,
         arrived: Moment,
     ) -> Result<Acquired, AcquireError> {
-        acquire::acquire(&self.0, request, arrived).await
+        acquire::acquire(&self.driver, request, arrived).await
     }
 
     /// Acquires a lock for a connection: the lock is released when the returned value is dropped.
@@ -146,7 +165,7 @@ impl Agent {
     /// # Errors
     /// [`HoldError`] if the acquire fails or its wait ends before the first event. No lease exists then.
     pub async fn hold(&self, request: AcquireRequest, arrived: Moment) -> Result<Hold, HoldError> {
-        Hold::open(&self.0, request, arrived).await
+        Hold::open(&self.driver, request, arrived).await
     }
 
     /// Renews a lease: the app lives, and is told how long it may go on. With `ttl` the app's own
@@ -160,7 +179,7 @@ impl Agent {
         ttl: Option<Duration>,
         arrived: Moment,
     ) -> Result<LeaseView, LeaseError> {
-        self.0
+        self.driver
             .with_leases(|leases| answers::renew(leases, lease, ttl, arrived))
     }
 
@@ -169,7 +188,7 @@ impl Agent {
     /// # Errors
     /// [`LeaseError`] when the lease is unknown, released or lost.
     pub fn lease(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
-        self.0
+        self.driver
             .with_leases(|leases| answers::read(leases, lease, arrived))
     }
 
@@ -179,7 +198,7 @@ impl Agent {
     /// [`LeaseError`] when the lease is unknown or was lost before, also when the store says so
     /// only now. Releasing twice is no error.
     pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
-        release::release(&self.0, lease).await
+        release::release(&self.driver, lease).await
     }
 
     /// Records in the lock of a lease that guarded work has succeeded, and waits until the store has
@@ -193,7 +212,7 @@ impl Agent {
         lease: &LeaseId,
         key: &CompletionKey,
     ) -> Result<(), CompleteError> {
-        complete::complete(&self.0, lease, key).await
+        complete::complete(&self.driver, lease, key).await
     }
 
     /// Loses a lease before the deadline that its app was told, as when a person ended its grant. It
@@ -203,14 +222,14 @@ impl Agent {
     /// [`LeaseError`] when there is no such lease (any more).
     pub fn lose(&self, lease: &LeaseId) -> Result<(), LeaseError> {
         self.lease(lease, self.now())?;
-        self.0
+        self.driver
             .with_leases(|leases| leases.lose(lease, Loss::GrantGone));
         Ok(())
     }
 
     /// Why a lease is over, as it may be told: where that is being looked up, when it is known.
     pub async fn explained(&self, lease: &LeaseId, error: LeaseError) -> LeaseError {
-        release::explained(&self.0, lease, error).await
+        release::explained(&self.driver, lease, error).await
     }
 
     /// The events of a lease. They are no sign of its app's life, and it does not end with them.
@@ -218,7 +237,7 @@ impl Agent {
     /// # Errors
     /// [`EventsError`] when there is no such lease, or no room for a stream.
     pub fn events(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseEvents, EventsError> {
-        LeaseEvents::open(&self.0, lease, arrived)
+        LeaseEvents::open(&self.driver, lease, arrived)
     }
 
     /// Who leads an election: this agent, until a deadline of its own, or whom the store named.
@@ -231,18 +250,18 @@ impl Agent {
         election: &ElectionName,
         arrived: Moment,
     ) -> Result<ElectionView, ElectionError> {
-        election::current::current(&self.0, election, arrived).await
+        election::current::current(&self.driver, election, arrived).await
     }
 
     /// Whether this agent leads an election, by its own deadline.
     #[must_use]
     pub fn leads(&self, election: &ElectionName) -> bool {
-        election::lead::lead(&self.0, election, self.now()).is_some()
+        election::lead::lead(&self.driver, election, self.now()).is_some()
     }
 
     /// Answers when who leads an election may have changed here. Deadlines pass without a word.
     pub async fn elections_changed(&self) {
-        let changed = self.0.state().elections.changed.clone();
+        let changed = self.driver.state().elections.changed.clone();
         changed.notified().await;
     }
 
@@ -255,7 +274,7 @@ impl Agent {
         election: &ElectionName,
         arrived: Moment,
     ) -> Result<ElectionEvents, ElectionError> {
-        ElectionEvents::open(&self.0, election, arrived).await
+        ElectionEvents::open(&self.driver, election, arrived).await
     }
 
     /// Runs for an election from now on, until the agent stops.
@@ -265,12 +284,12 @@ impl Agent {
 
     /// The same, but only while `fit` says so: it takes no lead before, and gives it up after.
     pub fn run_for_while(&self, campaign: Campaign, fit: watch::Receiver<bool>) {
-        election::campaign::run_for_while(&self.0, campaign, fit);
+        election::campaign::run_for_while(&self.driver, campaign, fit);
     }
 
     /// Runs for an election while an app asks about it.
     pub fn run_for_while_asked(&self, campaign: Campaign) {
-        election::campaign::run_for_while_asked(&self.0, campaign);
+        election::campaign::run_for_while_asked(&self.driver, campaign);
     }
 
     /// The namespace's locks whose resource starts with `prefix`. A page may be short, even
@@ -284,7 +303,7 @@ impl Agent {
         limit: u32,
         next: Option<&str>,
     ) -> Result<LockPage, QueryError> {
-        query::locks(&self.0, prefix, limit, next).await
+        query::locks(&self.driver, prefix, limit, next).await
     }
 
     /// Whether a fencing token is the current one of a resource, as the store says now.
@@ -292,7 +311,16 @@ impl Agent {
     /// # Errors
     /// [`QueryError`] when it cannot be known.
     pub async fn verify(&self, resource: &Resource, token: Token) -> Result<Verified, QueryError> {
-        query::verify(&self.0, resource, token).await
+        query::verify(&self.driver, resource, token).await
+    }
+
+    /// Counts a write that a guarded resource refused, if its token is stale as the store says now, and writes an
+    /// Event about the lock if that is possible.
+    ///
+    /// # Errors
+    /// [`ReportError`] when the token is not known to be stale. Nothing is counted then.
+    pub async fn report_refusal(&self, refused: RefusedWrite) -> Result<Reported, ReportError> {
+        refusals::report(&self.driver, &self.refusals, refused).await
     }
 
     /// Takes a look at the session of every holder. Writes nothing for those that it has not
@@ -301,18 +329,18 @@ impl Agent {
     /// # Errors
     /// What the store says; nothing is lost by it but time.
     pub async fn observe_holders(&self) -> Result<(), StoreError> {
-        observe::observe_holders(&self.0).await
+        observe::observe_holders(&self.driver).await
     }
 
     /// Whether the agent takes new leases; a local fact that an outage of the store leaves alone.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.0.state().is_draining()
+        self.driver.state().is_draining()
     }
 
     /// Stops: no new leases, then ends the held ones as `on_term` says. The session ends too, and what
     /// is on file, unless promised leases are left to them.
     pub async fn shut_down(&self, on_term: OnTerm) {
-        stop::shut_down(&self.0, on_term).await;
+        stop::shut_down(&self.driver, on_term).await;
     }
 }

@@ -3,7 +3,7 @@
 //! Requests that may change something carry a token and the name of a resource. The `gate` decides in the order of
 //! tokens, `guarded` is its pure part, and `file` keeps the largest tokens (`memory` for one of several fences). `rules`
 //! decides which requests need a token, `handler` answers each request, and `forward` exchanges it with the service.
-//! HTTP itself is hyper's.
+//! `reports` shows the refused writers in the lock. HTTP itself is hyper's.
 //!
 //! It protects only if the service is reachable through this one process, or the one of several that leads, and if the
 //! service works on a request for a limited time after its connection was closed (`Limits::settle`).
@@ -19,6 +19,7 @@ mod headers;
 mod memory;
 mod metrics;
 mod refusal;
+mod reports;
 mod rules;
 mod server;
 mod tunnel;
@@ -27,10 +28,12 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::Clock;
 use gate::Gate;
 use handler::Handler;
+use reports::Reports;
 
 pub use exchange::AccessLog;
 pub use file::{StateError, StateFile};
@@ -38,6 +41,7 @@ pub use forward::Upstream;
 pub use gate::{Lead, Limits, Record, Recorded, Verdict, Verify};
 pub use memory::InMemory;
 pub use metrics::Metrics;
+pub use reports::{Refused, Report};
 pub use rules::{Rules, Source, paths};
 pub use server::ConnectionLimits;
 
@@ -49,6 +53,8 @@ pub struct Fence {
     pub rules: Rules,
     /// Verifies new tokens; `None` trusts them.
     pub verify: Option<Arc<dyn Verify>>,
+    /// Receives reports of refused stale writes; `None` sends none.
+    pub report: Option<Arc<dyn Report>>,
     /// The lead, if this is one of several fences.
     pub lead: Option<Arc<dyn Lead>>,
     /// The time.
@@ -83,11 +89,17 @@ impl Fence {
             self.limits,
             self.metrics.clone(),
         );
+        let reports = self.report.map(|report| {
+            let reports = Arc::new(Reports::default());
+            let reporting = AbortOnDropHandle::new(tokio::spawn(reports.clone().run(report)));
+            (reports, reporting)
+        });
         let handler = Handler::new(
             gate.clone(),
             self.metrics,
             self.clock,
             (self.rules, self.upstream),
+            reports.as_ref().map(|(reports, _)| reports.clone()),
             self.max_requests,
             self.access_log,
         );

@@ -101,6 +101,7 @@ fn routes() -> Router<Api> {
         .route("/v1/elections/{name}/events", get(elections::events))
         .route("/v1/fencing/verify", post(fencing::verify))
         .route("/v1/fencing/verify-batch", post(fencing::verify_batch))
+        .route("/v1/fencing/refusals", post(fencing::report))
         .route("/openapi.json", get(openapi::openapi_json))
         // For processes without an admin port. It is not part of the API and its OpenAPI
         // description.

@@ -22,6 +22,7 @@ mod identity;
 mod lock_store;
 mod namespaces;
 mod pod_labels;
+mod refusals;
 mod session_store;
 
 pub use candidates::K8sCandidates;
@@ -33,4 +34,5 @@ pub use identity::{Identity, identity};
 pub use lock_store::K8sLockStore;
 pub use namespaces::K8sNamespaces;
 pub use pod_labels::K8sPodLabels;
+pub use refusals::K8sRefusals;
 pub use session_store::K8sSessionStore;

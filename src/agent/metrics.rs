@@ -28,6 +28,7 @@ pub struct Metrics {
     lost: IntCounterVec,
     contention: IntCounterVec,
     stale_tokens: IntCounter,
+    refused_writes: IntCounter,
     dual_owners: IntCounter,
     session_seconds: Gauge,
     leases: IntGauge,
@@ -66,6 +67,8 @@ const RELEASE_OUTCOMES: [&str; 3] = ["released", "retried", "abandoned"];
 /// What contention is counted under where no prefix was configured.
 const OTHER_PREFIXES: &str = "other";
 
+const REFUSED_HELP: &str =
+    "Reports of writes that a guarded resource refused because their tokens were stale.";
 const STATE_FILE_HELP: &str = "1 while the state file is written, so that a restart resumes.";
 
 /// What is so just now.
@@ -126,6 +129,7 @@ impl Metrics {
                 "leasehold_stale_tokens_total",
                 "Fencing tokens presented for verification that were stale.",
             ),
+            refused_writes: single("leasehold_refused_writes_total", REFUSED_HELP),
             dual_owners: single(
                 "leasehold_dual_owners_suspected_total",
                 "Leases that were valid here while the store named another grant.",
@@ -223,6 +227,10 @@ impl Metrics {
 
     pub(super) fn stale_token(&self) {
         self.stale_tokens.inc();
+    }
+
+    pub(super) fn refused_write(&self) {
+        self.refused_writes.inc();
     }
 
     pub(super) fn dual_owner_suspected(&self) {

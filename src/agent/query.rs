@@ -78,19 +78,23 @@ pub(super) async fn verify(
     resource: &Resource,
     token: Token,
 ) -> Result<Verified, QueryError> {
-    let before = driver.state().core.own.before_read(resource);
-    let read = read_lock(driver, resource).await?;
-    driver.with_leases(|leases| observed::compared(leases, resource, before, read.as_ref()));
-    let verified = match &read {
-        None => Verified::Unknown {
-            latest: Token::NONE,
-        },
-        Some(stored) => judge(driver, stored, token),
-    };
+    let lock = read_to_verify(driver, resource).await?;
+    let verified = judge(driver, lock.as_ref(), token);
     if matches!(verified, Verified::Stale { .. }) {
         driver.metrics.stale_token();
     }
     Ok(verified)
+}
+
+/// Reads a lock whose tokens are compared next, and lets the agent's own leases know what that shows.
+pub(super) async fn read_to_verify(
+    driver: &Driver,
+    resource: &Resource,
+) -> Result<Option<Stored<Lock>>, QueryError> {
+    let before = driver.state().core.own.before_read(resource);
+    let read = read_lock(driver, resource).await?;
+    driver.with_leases(|leases| observed::compared(leases, resource, before, read.as_ref()));
+    Ok(read)
 }
 
 /// Reads a lock, and lets the core know what that shows.
@@ -114,7 +118,13 @@ pub(super) async fn read_lock(
     Ok(stored)
 }
 
-fn judge(driver: &Driver, stored: &Stored<Lock>, token: Token) -> Verified {
+/// Compares a token with a lock that was just read.
+pub(super) fn judge(driver: &Driver, read: Option<&Stored<Lock>>, token: Token) -> Verified {
+    let Some(stored) = read else {
+        return Verified::Unknown {
+            latest: Token::NONE,
+        };
+    };
     let lock = &stored.value;
     let latest = lock.token;
     match lock.check_token(token) {

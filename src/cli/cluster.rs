@@ -10,7 +10,7 @@ use kube::{Client, Config};
 
 use crate::agent::{self, Agent, Memory};
 use crate::clock::SystemClock;
-use crate::k8s::{K8sLockStore, K8sSessionStore, causes};
+use crate::k8s::{K8sLockStore, K8sRefusals, K8sSessionStore, causes};
 
 /// Where the kubelet mounts a pod's token, CA and namespace.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -115,13 +115,16 @@ impl Args {
 impl Cluster {
     /// Returns an agent for the locks of the namespace.
     pub(super) fn agent(self, config: agent::Config, memory: Option<Memory>) -> Agent {
+        let pod = config.pod.name.clone();
+        let refusals = K8sRefusals::new(self.client.clone(), &self.namespace, &pod);
         let locks = Arc::new(K8sLockStore::new(self.client, &self.namespace));
         let sessions = Arc::new(K8sSessionStore::new(self.session_client, &self.namespace));
         let clock = Arc::new(SystemClock);
-        match memory {
+        let agent = match memory {
             Some(memory) => Agent::with_memory(config, locks, sessions, clock, memory),
             None => Agent::new(config, locks, sessions, clock),
-        }
+        };
+        agent.with_refusal_events(Arc::new(refusals))
     }
 }
 

@@ -5,21 +5,21 @@ mod args;
 mod lease;
 mod verify;
 
+use std::future::pending;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use http::uri::Authority;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::listen::{self, AdminAddress};
 use super::serve::{block_on, run_while_serving};
 use super::{file_limit, or_usage_error};
 use crate::admin::{self, AdminStatus};
 use crate::clock::{Clock as _, SystemClock};
-use crate::fence::{Fence, InMemory, Lead, Metrics, Record, Recorded, StateFile, Verify};
+use crate::fence::{Fence, InMemory, Lead, Metrics, Record, Recorded, Report, StateFile, Verify};
 use crate::http::serve::{Bounds, serve};
 use crate::shutdown;
 use lease::Lease;
@@ -45,12 +45,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         log_start(args, &recorded);
         let listener = listen::bind_any(args.listen, "--listen").await?;
         let metrics = Arc::new(Metrics::new()?);
-        let verify = (!args.trust_tokens)
-            .then(|| Arc::new(Sidecar::new(args.url.clone())) as Arc<dyn Verify>);
+        let sidecar = (!args.trust_tokens).then(|| Arc::new(Sidecar::new(args.url.clone())));
         let fence = Fence {
             upstream: args.upstream(),
             rules,
-            verify,
+            verify: sidecar.clone().map(|sidecar| sidecar as Arc<dyn Verify>),
+            report: sidecar.map(|sidecar| sidecar as Arc<dyn Report>),
             lead: lease.clone().map(|lease| lease as Arc<dyn Lead>),
             clock: Arc::new(SystemClock),
             limits: args.limits(),
@@ -73,16 +73,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             servers.spawn(serve(admin, admin::router(status), Bounds::ADMIN, stop));
         }
         listen::announce(&listener, "fence")?;
-        let _following = lease
-            .map(|lease| AbortOnDropHandle::new(tokio::spawn(async move { lease.follow().await })));
         let record = match &file {
             Some(file) => file.clone() as Arc<dyn Record>,
             None => Arc::new(InMemory),
         };
         let served = fence.serve(listener, record, recorded, signalled);
-        if run_while_serving(&mut servers, served).await?
-            && let Some(file) = file
-        {
+        let served = tokio::select! {
+            served = run_while_serving(&mut servers, served) => served?,
+            // Requests may run no longer: the next leader waits only for `--settle`.
+            () = end_of(lease) => bail!("the lease of `leasehold exec` is over"),
+        };
+        if served && let Some(file) = file {
             let settled = file.settle().await.map_err(anyhow::Error::msg);
             settled.context("the state file")?;
         }
@@ -93,6 +94,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         tracing::info!("stopped");
         Ok(())
     })
+}
+
+/// Waits until a lease is over.
+async fn end_of(lease: Option<Arc<Lease>>) {
+    match lease {
+        Some(lease) => lease.follow().await,
+        None => pending().await,
+    }
 }
 
 fn log_start(args: &Args, recorded: &Recorded) {

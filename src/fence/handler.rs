@@ -19,6 +19,7 @@ use super::gate::{Gate, Pass};
 use super::headers;
 use super::metrics::Metrics;
 use super::refusal::{Code, Refusal};
+use super::reports::{Refused, Reports};
 use super::rules::Rules;
 use super::server::Activity;
 use crate::clock::Clock;
@@ -38,6 +39,8 @@ pub(super) struct Handler {
     rules: Rules,
     /// `None` if another proxy forwards, and this one only answers whether it may.
     forwarder: Option<Forwarder>,
+    /// `None` if refusals are not reported.
+    reports: Option<Arc<Reports>>,
     running: Arc<Semaphore>,
     access_log: AccessLog,
     /// The WebSockets.
@@ -50,6 +53,7 @@ impl Handler {
         metrics: Arc<Metrics>,
         clock: Arc<dyn Clock>,
         (rules, upstream): (Rules, Option<Upstream>),
+        reports: Option<Arc<Reports>>,
         max_requests: usize,
         access_log: AccessLog,
     ) -> Self {
@@ -59,6 +63,7 @@ impl Handler {
             rules,
             forwarder: upstream.map(|upstream| Forwarder::new(clock.clone(), upstream)),
             clock,
+            reports,
             running: Arc::new(Semaphore::new(max_requests)),
             access_log,
             tunnels: TaskTracker::new(),
@@ -147,6 +152,15 @@ impl Handler {
             }
             Err(refusal) => {
                 timer.stop_and_discard();
+                if let (Some(reports), Code::StaleToken, Some(latest)) =
+                    (&self.reports, refusal.code, refusal.latest)
+                {
+                    reports.add(Refused {
+                        resource,
+                        token,
+                        latest,
+                    });
+                }
                 Err(refusal)
             }
         }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Number;
 
-use super::dto::{AcquireBody, CandidacyBody, HoldBody, ListQuery, VerifyBody};
+use super::dto::{AcquireBody, CandidacyBody, HoldBody, ListQuery, RefusalBody, VerifyBody};
 use super::error::{Code, Problem};
 use crate::agent::{AcquireRequest, Life};
 use crate::protocol::completed::CompletionKey;
@@ -16,6 +17,7 @@ use crate::protocol::ids::{
     OwnerId, RESOURCE_MAX_BYTES, Resource, is_blank, is_printable,
 };
 use crate::protocol::token::Token;
+use crate::store::cluster::RefusedWrite;
 
 const TTL_MAX_SECONDS: u64 = 86_400;
 const WAIT_MAX_SECONDS: u64 = 240;
@@ -27,6 +29,7 @@ const REQUEST_ID_MAX_BYTES: usize = 128;
 const LIST_LIMIT_DEFAULT: u32 = 100;
 const LIST_LIMIT_MAX: u32 = 500;
 const TOKENS_MAX: usize = 100;
+const GUARD_MAX_BYTES: usize = 128;
 
 /// Returns a valid request for a lock. `pod` is the default owner.
 pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Problem> {
@@ -99,12 +102,43 @@ pub(super) fn completion_key(text: &str) -> Result<CompletionKey, Problem> {
 /// Returns a fencing token, bounded by the `int64` of the OpenAPI description. Real tokens are far
 /// smaller.
 pub(super) fn token(number: &Number) -> Result<Token, Problem> {
-    let token = whole(number).filter(|token| i64::try_from(*token).is_ok());
-    token.map(Token::from_raw).ok_or_else(|| {
+    whole_token(number).ok_or_else(|| {
         invalid(format!(
             "fencingToken is {number}; send the fencingToken of the lease"
         ))
     })
+}
+
+fn whole_token(number: &Number) -> Option<Token> {
+    let token = whole(number).filter(|token| i64::try_from(*token).is_ok());
+    token.map(Token::from_raw)
+}
+
+/// Returns the report of a refused write.
+pub(super) fn refusal(body: RefusalBody) -> Result<RefusedWrite, Problem> {
+    let latest = body.latest_fencing_token.as_ref().map(|number| {
+        whole_token(number).ok_or_else(|| {
+            invalid(format!(
+                "latestFencingToken is {number}; send the newest token that the guarded resource has seen, or omit it"
+            ))
+        })
+    });
+    Ok(RefusedWrite {
+        resource: resource(&body.resource)?,
+        token: token(&body.fencing_token)?,
+        latest: latest.transpose()?,
+        guard: body.guard.map(guard).transpose()?,
+    })
+}
+
+fn guard(text: String) -> Result<Arc<str>, Problem> {
+    if text.len() <= GUARD_MAX_BYTES && is_printable(&text) && !is_blank(&text) {
+        return Ok(text.into());
+    }
+    Err(invalid(format!(
+        "guard must be 1 to {GUARD_MAX_BYTES} bytes of printable, visible text without control characters; change it \
+         or omit it"
+    )))
 }
 
 /// Returns the resources and tokens of a batch.

@@ -2,6 +2,8 @@
 //!
 //! It does not validate the values of fields; `checks` does.
 
+mod fencing;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -15,6 +17,10 @@ use crate::agent::{HolderView, LeaseView, LockPage, LockView};
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Token;
+pub(super) use fencing::{
+    RefusalBody, ReportedDto, VerifiedBatchDto, VerifiedDto, VerifiedTokenDto, VerifyBatchBody,
+    VerifyBody,
+};
 
 /// The reason of a release request by a person.
 pub(super) const PERSON_ASKED: &str = "person_asked";
@@ -149,33 +155,6 @@ pub(super) struct RenewBody {
     /// As in acquire; default: unchanged.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 86_400)]
     pub(super) ttl_seconds: Option<Number>,
-}
-
-/// A fencing token to check.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = VerifyRequest)]
-pub(super) struct VerifyBody {
-    /// The resource that it was granted for.
-    #[schema(
-        min_length = 1,
-        max_length = 512,
-        example = "tenant_123:billing-close:2026-04"
-    )]
-    pub(super) resource: String,
-    /// The token.
-    #[schema(value_type = u64, minimum = 0, example = 1_842_000)]
-    pub(super) fencing_token: Number,
-}
-
-/// Fencing tokens to check.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = VerifyBatchRequest)]
-pub(super) struct VerifyBatchBody {
-    /// The tokens, each with the resource that it was granted for.
-    #[schema(min_items = 1, max_items = 100)]
-    pub(super) tokens: Vec<VerifyBody>,
 }
 
 /// The query of a list of locks.
@@ -334,48 +313,6 @@ pub(super) struct LocksDto {
     next: Option<String>,
     /// Lock objects that this version cannot read, each with the reason.
     unreadable: Vec<String>,
-}
-
-/// A token that is current.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Verified)]
-pub(super) struct VerifiedDto {
-    /// Always true.
-    pub(super) current: bool,
-    /// Whether it is known to be the current lease's token: only the agent that granted it knows. If
-    /// false, it may belong to an earlier lease of the same grant in the same pod. A guarded resource
-    /// that rejects tokens smaller than the largest one it has accepted can tell them apart.
-    pub(super) exact: bool,
-}
-
-/// What is known about tokens.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = VerifiedBatch)]
-pub(super) struct VerifiedBatchDto {
-    /// One for each token, in the order of the request.
-    pub(super) results: Vec<VerifiedTokenDto>,
-}
-
-/// What is known about a token of a batch.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = VerifiedToken)]
-pub(super) struct VerifiedTokenDto {
-    /// The resource of the request.
-    pub(super) resource: String,
-    /// The token of the request.
-    pub(super) fencing_token: u64,
-    /// Whether the token belongs to the current grant.
-    pub(super) current: bool,
-    /// Only if it is current: whether it is known to be the current lease's token.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) exact: Option<bool>,
-    /// Only if it is not current: `stale_token` or `unknown_token`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) code: Option<&'static str>,
-    /// Only if it is not current: the first token of the newest grant.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) latest_fencing_token: Option<u64>,
 }
 
 impl From<&LeaseView> for LeaseDto {

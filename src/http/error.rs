@@ -32,6 +32,7 @@ pub(super) enum Code {
     NameCollision,
     StaleToken,
     UnknownToken,
+    TokenCurrent,
     LeaseLost,
     BodyTooLarge,
     RequestIdReused,
@@ -82,7 +83,7 @@ pub(super) enum Outcome {
 
 impl Code {
     /// All codes, ordered by status.
-    pub(super) const ALL: [Self; 33] = [
+    pub(super) const ALL: [Self; 34] = [
         Self::InvalidRequest,
         Self::ResourceInvalid,
         Self::ElectionInvalid,
@@ -100,6 +101,7 @@ impl Code {
         Self::NameCollision,
         Self::StaleToken,
         Self::UnknownToken,
+        Self::TokenCurrent,
         Self::LeaseLost,
         Self::BodyTooLarge,
         Self::RequestIdReused,
@@ -174,6 +176,7 @@ impl Code {
             Self::NameCollision => (409, "name_collision", "Lock object guards another resource"),
             Self::StaleToken => (409, "stale_token", "Fencing token is stale"),
             Self::UnknownToken => (409, "unknown_token", "Fencing token is unknown"),
+            Self::TokenCurrent => (409, "token_current", "Fencing token is current"),
             Self::LeaseLost => (410, "lease_lost", "Lease has ended"),
             Self::BodyTooLarge => (413, "body_too_large", "Request body too large"),
             Self::RequestIdReused => (422, "request_id_reused", "requestId already used"),

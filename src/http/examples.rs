@@ -8,8 +8,8 @@ use super::error::{Code, Problem};
 use super::held::Refusal;
 use super::{body, checks, explain, guard, internal};
 use crate::agent::{
-    AcquireError, ElectionError, HeldView, HolderView, LeaseError, Silence, TooManyStreams,
-    WaiterView,
+    AcquireError, ElectionError, HeldView, HolderView, LeaseError, ReportError, Silence,
+    TooManyStreams, WaiterView,
 };
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{OwnerId, Resource};
@@ -74,6 +74,7 @@ fn lease_example(code: Code) -> Option<Problem> {
         }
         Code::StaleToken => explain::stale_token(Token::from_raw(1_842_000)),
         Code::UnknownToken => explain::unknown_token(Token::from_raw(1_842_000)),
+        Code::TokenCurrent => ReportError::Current.into(),
         Code::RequestIdReused => AcquireError::RequestIdReused.into(),
         Code::TooManyWaiting => AcquireError::TooManyWaiting { limit: 512 }.into(),
         Code::TooManyStreams => TooManyStreams { limit: 512 }.into(),

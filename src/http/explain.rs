@@ -6,8 +6,8 @@
 use super::error::{Code, Problem};
 use super::held::Refusal;
 use crate::agent::{
-    AcquireError, CompleteError, ElectionError, EventsError, HoldError, LeaseError, QueryError,
-    TooManyStreams,
+    AcquireError, CompleteError, EVENT_PAUSE, ElectionError, EventOutcome, EventsError, HoldError,
+    LeaseError, QueryError, ReportError, TooManyStreams,
 };
 use crate::protocol::lease::Loss;
 use crate::protocol::token::Token;
@@ -150,6 +150,43 @@ impl From<QueryError> for Problem {
             QueryError::StoreWentBack(error) => Self::new(Code::StoreWentBack, error.to_string()),
         }
     }
+}
+
+impl From<ReportError> for Problem {
+    fn from(error: ReportError) -> Self {
+        match error {
+            ReportError::Current => Self::new(
+                Code::TokenCurrent,
+                "this token belongs to the current grant, so its write was not stale: check that the guarded resource \
+                 compares it with tokens of this lock only, and send the newest token that it has seen as \
+                 latestFencingToken",
+            ),
+            ReportError::Unknown { latest } => Self::new(
+                Code::UnknownToken,
+                "this token, or latestFencingToken, was not granted for this resource; check that resource and tokens \
+                 belong together",
+            )
+            .with("latestFencingToken", latest.get()),
+            ReportError::Query(error) => error.into(),
+        }
+    }
+}
+
+/// Returns why a report has no Event; `None` if it has one.
+pub(super) fn missing_event(event: &EventOutcome) -> Option<String> {
+    let why = match event {
+        EventOutcome::Exists => return None,
+        EventOutcome::Limited => format!(
+            "the last attempt to write one was less than {} s ago",
+            EVENT_PAUSE.as_secs()
+        ),
+        EventOutcome::NoCluster => "this agent uses no cluster".to_owned(),
+        EventOutcome::Failed(error @ StoreError::Denied(_)) => {
+            format!("{error}; set the value sidecar.refusalEvents of the chart")
+        }
+        EventOutcome::Failed(error) => error.to_string(),
+    };
+    Some(format!("the report was counted, without an Event: {why}"))
 }
 
 impl From<LeaseError> for Problem {

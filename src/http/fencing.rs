@@ -1,12 +1,15 @@
 //! Checks fencing tokens, for a guarded resource that cannot store the highest token itself (like
-//! Chubby's `CheckSequencer`).
+//! Chubby's `CheckSequencer`). Accepts reports of those that refused a stale one.
 
 use axum::Json;
 use axum::extract::State;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::body::JsonBody;
-use super::dto::{VerifiedBatchDto, VerifiedDto, VerifiedTokenDto, VerifyBatchBody, VerifyBody};
+use super::dto::{
+    RefusalBody, ReportedDto, VerifiedBatchDto, VerifiedDto, VerifiedTokenDto, VerifyBatchBody,
+    VerifyBody,
+};
 use super::error::{Code, Problem};
 use super::{Api, checks, explain};
 use crate::agent::Verified;
@@ -65,6 +68,29 @@ pub(super) async fn verify_batch(
         .buffered(READS_AT_ONCE);
     let results = results.try_collect().await?;
     Ok(Json(VerifiedBatchDto { results }))
+}
+
+/// Reports a refused write
+///
+/// A write that a guarded resource refused, because its token is stale, is the only proof that a worker did not stop
+/// in time. The agent counts it in `leasehold_refused_writes_total`, unless the token is current, and writes an Event
+/// `StaleWriteRefused` about the lock, if it has the right to.
+#[utoipa::path(
+    post, operation_id = "reportRefusal", path = "/v1/fencing/refusals", tag = "fencing",
+    request_body = RefusalBody,
+    responses((status = 200, description = "The report was counted", body = ReportedDto)),
+)]
+pub(super) async fn report(
+    State(api): State<Api>,
+    JsonBody(body): JsonBody<RefusalBody>,
+) -> Result<Json<ReportedDto>, Problem> {
+    let reported = api.agent.report_refusal(checks::refusal(body)?).await?;
+    let detail = explain::missing_event(&reported.event);
+    Ok(Json(ReportedDto {
+        latest_fencing_token: reported.latest.get(),
+        has_event: detail.is_none(),
+        detail,
+    }))
 }
 
 fn result(resource: &Resource, token: Token, verified: Verified) -> VerifiedTokenDto {

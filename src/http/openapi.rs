@@ -98,6 +98,13 @@ const VERIFY_CODES: [Code; 4] = [
     Code::StaleToken,
     Code::UnknownToken,
 ];
+/// The further codes of a report of a refused write.
+const REFUSAL_CODES: [Code; 4] = [
+    Code::ResourceInvalid,
+    Code::NameCollision,
+    Code::UnknownToken,
+    Code::TokenCurrent,
+];
 /// The further codes of a check of several tokens, which has a result for each token.
 const BATCH_CODES: [Code; 2] = [Code::ResourceInvalid, Code::NameCollision];
 
@@ -124,6 +131,7 @@ const BATCH_CODES: [Code; 2] = [Code::ResourceInvalid, Code::NameCollision];
         locks::acquire, events::hold, events::lease_events, locks::renew, locks::complete, locks::get, locks::release,
         locks::list,
         elections::get, elections::events, elections::candidacy, fencing::verify, fencing::verify_batch,
+        fencing::report,
         openapi_json,
     ),
     modifiers(&Problems, &Patterns),
@@ -199,6 +207,7 @@ fn codes_of(path: &str, has_body: bool) -> Vec<Code> {
         "/v1/locks" => &[&STORE_CODES],
         "/v1/fencing/verify" => &[&STORE_CODES, &VERIFY_CODES],
         "/v1/fencing/verify-batch" => &[&STORE_CODES, &BATCH_CODES],
+        "/v1/fencing/refusals" => &[&STORE_CODES, &REFUSAL_CODES],
         _ => &[],
     };
     let body: &[Code] = if has_body { &BODY_CODES } else { &[] };

@@ -1,4 +1,5 @@
-//! The operator's Events (`events.k8s.io/v1`), which `kubectl describe` shows with the lock.
+//! Events (`events.k8s.io/v1`), which `kubectl describe` shows with the lock: those of the operator, and the form of
+//! all.
 //!
 //! Each Event has a name that its writer chose. The recorder of kube is not used, because it counts
 //! repetitions in one object. A repeated Event must exist once, and two incidents must not become
@@ -28,8 +29,10 @@ use crate::store::fleet::ObjectRef;
 const FALLBACK_NAMESPACE: &str = "default";
 /// The annotation on such an Event with the namespace in which it should be.
 const NAMESPACE: &str = "leasehold.dev/namespace";
-/// The reporting controller of the Events.
-const CONTROLLER: &str = "leasehold.dev/operator";
+/// The reporting controller of the operator's Events. An admission policy allows it to no other account.
+const OPERATOR: &str = "leasehold.dev/operator";
+/// The reporting controller of the Events of sidecars.
+pub(super) const SIDECAR: &str = "leasehold.dev/sidecar";
 /// The maximum length of the text, in bytes.
 const NOTE_MAX: usize = 1024;
 /// The maximum length of the reporting instance, in bytes.
@@ -49,7 +52,7 @@ impl K8sEvents {
     pub fn new(client: Client, instance: &str) -> Self {
         Self {
             client,
-            instance: cut(instance, INSTANCE_MAX),
+            instance: instance.to_owned(),
             timeout: Duration::from_secs(5),
         }
     }
@@ -65,7 +68,7 @@ impl K8sEvents {
 impl EventStore for K8sEvents {
     async fn list_own(&self) -> Result<BTreeSet<ObjectRef>, StoreError> {
         let calls = Calls::everywhere::<ApiEvent>(self.client.clone()).with_timeout(self.timeout);
-        let own = ListParams::default().fields(&format!("reportingController={CONTROLLER}"));
+        let own = ListParams::default().fields(&format!("reportingController={OPERATOR}"));
         let found = calls.metadata_of(own).await?;
         Ok(found.iter().map(event_ref).collect())
     }
@@ -73,7 +76,7 @@ impl EventStore for K8sEvents {
     async fn write(&self, event: &Event) -> Result<(), StoreError> {
         let calls = Calls::new::<ApiEvent>(self.client.clone(), &event.object_ref.namespace);
         let calls = calls.with_timeout(self.timeout);
-        let object = event_json(event, &self.instance);
+        let object = event_json(event, OPERATOR, &self.instance);
         match calls.create_in_live_namespace(&object).await {
             Ok(Err(NamespaceUnavailable::Terminating)) => self.write_to_fallback(event).await,
             // The objects of a namespace are deleted with it.
@@ -110,7 +113,7 @@ fn event_ref(metadata: &Value) -> ObjectRef {
 /// Returns the Event about a namespace that is being deleted, in place of the one about an object
 /// in it.
 fn event_of_namespace(event: &Event, instance: &str) -> Value {
-    let mut object = event_json(event, instance);
+    let mut object = event_json(event, OPERATOR, instance);
     let namespace = &*event.object_ref.namespace;
     let (_, _, noun) = kind_of(event.regarding);
     let message = format!("{noun} {}: {}", event.object_ref.name, event.message);
@@ -131,14 +134,15 @@ fn kind_of(regarding: Regarding) -> (String, &'static str, &'static str) {
     }
 }
 
-fn event_json(event: &Event, instance: &str) -> Value {
+/// Returns the object of an Event. `instance` names the process that writes it.
+pub(super) fn event_json(event: &Event, controller: &str, instance: &str) -> Value {
     let (api, kind, _) = kind_of(event.regarding);
     let mut object = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
         "metadata": {"name": &*event.name, "namespace": &*event.object_ref.namespace},
         "eventTime": time_text(event.at),
-        "reportingController": CONTROLLER,
-        "reportingInstance": instance,
+        "reportingController": controller,
+        "reportingInstance": cut(instance, INSTANCE_MAX),
         "regarding": {
             "apiVersion": api, "kind": kind,
             "namespace": &*event.object_ref.namespace, "name": &*event.object_ref.name,
@@ -205,13 +209,13 @@ mod tests {
                 "uid": null},
             "type": "Warning", "reason": "Expired", "action": "Revoke", "note": "m",
         });
-        assert_eq!(event_json(&note(), "me"), expected);
+        assert_eq!(event_json(&note(), OPERATOR, "me"), expected);
         let about_no_pod = Event {
             pod: None,
             is_warning: false,
             ..note()
         };
-        let written = event_json(&about_no_pod, "me");
+        let written = event_json(&about_no_pod, OPERATOR, "me");
         assert_eq!(
             (&written["related"], &written["type"]),
             (&Value::Null, &json!("Normal"))
@@ -226,7 +230,7 @@ mod tests {
         assert_eq!(event["metadata"]["namespace"], "default");
         assert_eq!(event["note"], "lock res: m");
         assert_eq!(event["related"], Value::Null);
-        let usual = super::event_json(&note(), "me");
+        let usual = super::event_json(&note(), OPERATOR, "me");
         let known = event_ref(&event["metadata"]);
         assert_eq!(known, event_ref(&usual["metadata"]));
         assert_eq!(&*known.namespace, "team-a");
@@ -240,6 +244,7 @@ mod tests {
                     message: text,
                     ..note()
                 },
+                OPERATOR,
                 "me",
             );
             let note = written["note"].as_str().unwrap();

@@ -1,6 +1,6 @@
-//! More ports of the operator: Events, labels of pods, and the readiness of candidates.
+//! Ports for what only a cluster has: Events, labels of pods, and the readiness of candidates.
 //!
-//! Only a cluster has them. The holder of a lock does not depend on them.
+//! The holder of a lock does not depend on them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use async_trait::async_trait;
 
 use super::StoreError;
 use super::fleet::{Object, ObjectRef};
-use crate::protocol::ids::GrantId;
+use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::WallTime;
+use crate::protocol::token::Token;
 
 /// The kind of object that an Event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,32 @@ pub trait EventStore: Send + Sync + 'static {
 
     /// Writes an Event. An existing one of that name is not changed.
     async fn write(&self, note: &Event) -> Result<(), StoreError>;
+}
+
+/// A write that a guarded resource refused, because its token is stale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedWrite {
+    /// The resource of the token.
+    pub resource: Resource,
+    /// The token of the write.
+    pub token: Token,
+    /// The newest token that the guarded resource has seen, if the report has it.
+    pub latest: Option<Token>,
+    /// The guarded resource, in words.
+    pub guard: Option<Arc<str>>,
+}
+
+/// The Events of an agent about refused writes.
+#[async_trait]
+pub trait RefusalEvents: Send + Sync + 'static {
+    /// Writes the Event of a refused write. `latest` is the newest known token of the lock. There is one Event for each
+    /// token of a lock: an existing one is not changed.
+    async fn write(
+        &self,
+        refused: &RefusedWrite,
+        latest: Token,
+        at: WallTime,
+    ) -> Result<(), StoreError>;
 }
 
 /// A pod, by name and uid.

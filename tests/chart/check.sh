@@ -38,6 +38,7 @@ main() {
     check_namespace
     check_token_floor
     check_fenced_objects
+    check_refusal_events
     check_images
     check_refused
   done
@@ -117,6 +118,18 @@ check_fenced_objects() {
     awk -v RS='---\n' '/name: leasehold-fenced-objects/' >"$scratch/fenced.yaml"
   for words in 'key: leasehold.dev/fenced-by' 'kind: DistributedLock' 'helm.sh/resource-policy: keep'; do
     grep -qF "$words" "$scratch/fenced.yaml" || fail "the policy about fenced objects has no $words"
+  done
+}
+
+# The role that the operator binds has the right to create Events only on request.
+check_refusal_events() {
+  local words role='/kind: ClusterRole\n/ && /name: leasehold-sidecar\n/'
+  if render | awk -v RS='---\n' "$role" | grep -q events; then fail "sidecars may create Events by default"; fi
+  render --set sidecar.refusalEvents=true | awk -v RS='---\n' "$role" >"$scratch/role.yaml"
+  # Values of an earlier version, which lack it.
+  render --set sidecar.refusalEvents=null >"$scratch/role-unset.yaml" || fail "refusalEvents must be set"
+  for words in locksessions/status events.k8s.io; do
+    grep -qF "$words" "$scratch/role.yaml" || fail "the sidecar's role with refusalEvents lacks $words"
   done
 }
 

@@ -20,7 +20,7 @@ use crate::harness::{Namespace, Output};
 const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-leasehold");
 
 /// Runs the plugin as the administrator, in the namespace of a test.
-async fn run(namespace: &Namespace, args: &[&str]) -> Result<Output> {
+pub(crate) async fn run(namespace: &Namespace, args: &[&str]) -> Result<Output> {
     let args = [args, &["--namespace", &namespace.name]].concat();
     let admin = namespace.cluster.control_plane().admin();
     admin.plugin(PLUGIN, &args).await

@@ -42,6 +42,7 @@ mod page;
 mod plain_writes;
 mod policies;
 mod refusals;
+mod refused_writes;
 mod release_requests;
 mod restore;
 mod resume;

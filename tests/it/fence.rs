@@ -9,6 +9,7 @@ mod leader;
 mod limits;
 mod outcomes;
 mod raw;
+mod reports;
 mod semantics;
 mod smuggling;
 mod stop;
@@ -45,9 +46,16 @@ fn command(state: &Path, upstream: SocketAddr, flags: &[&str]) -> Command {
 
 /// The same without a service.
 fn any_command(state: &Path, flags: &[&str]) -> Command {
+    let mut command = verifying_command(state, flags);
+    command.arg("--trust-tokens");
+    command
+}
+
+/// The same, which verifies tokens.
+fn verifying_command(state: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command
-        .args(["fence", "--trust-tokens", "--log-format=json"])
+        .args(["fence", "--log-format=json"])
         .args(["--listen=127.0.0.1:0", "--admin-listen=none"])
         // A flag overrides it.
         .env("LEASEHOLD_FENCE_SETTLE", "0")

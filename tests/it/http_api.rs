@@ -9,6 +9,7 @@ mod floods;
 mod held;
 mod leases;
 mod local_only;
+mod refused_writes;
 mod requests;
 mod stores;
 
@@ -56,6 +57,15 @@ impl Sidecar {
     }
 
     async fn in_pod(pod: &str, store: &MemoryStore, adjust: impl FnOnce(&mut Config)) -> Self {
+        Self::with_agent(pod, store, adjust, |agent| agent).await
+    }
+
+    async fn with_agent(
+        pod: &str,
+        store: &MemoryStore,
+        adjust: impl FnOnce(&mut Config),
+        complete: impl FnOnce(Agent) -> Agent,
+    ) -> Self {
         let mut config = Config::new(PodRef {
             name: pod.into(),
             uid: format!("uid-of-{pod}").into(),
@@ -66,6 +76,7 @@ impl Sidecar {
         let clock = ManualClock::default();
         let stores = (Arc::new(store.clone()), Arc::new(store.clone()));
         let agent = Agent::new(config, stores.0, stores.1, Arc::new(clock.clone()));
+        let agent = complete(agent);
         let options = HttpOptions {
             allowed_hosts: vec!["sidecar.test".into()],
             namespace: Some("team-a".into()),

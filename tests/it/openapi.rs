@@ -88,6 +88,7 @@ fn every_call_is_described_and_every_refusal_has_an_example() {
         ("post", "/v1/locks/hold"),
         ("get", "/v1/locks/{leaseId}/events"),
         ("post", "/v1/locks/{leaseId}/renew"),
+        ("post", "/v1/locks/{leaseId}/complete"),
         ("get", "/v1/locks/{leaseId}"),
         ("delete", "/v1/locks/{leaseId}"),
         ("get", "/v1/locks"),
@@ -96,6 +97,7 @@ fn every_call_is_described_and_every_refusal_has_an_example() {
         ("post", "/v1/elections/{name}/candidacy"),
         ("post", "/v1/fencing/verify"),
         ("post", "/v1/fencing/verify-batch"),
+        ("post", "/v1/fencing/refusals"),
         ("get", "/openapi.json"),
     ];
     let mut shown = Vec::new();

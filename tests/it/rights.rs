@@ -31,6 +31,7 @@ const RULES: &[&str] = &[
     "leasehold-operator: leasehold.dev distributedlocks: delete get list watch",
     "leasehold-operator: leasehold.dev locksessions/status: update",
     "leasehold-operator: leasehold.dev locksessions: delete get list watch",
+    "leasehold-sidecar-events: events.k8s.io events: create",
     "leasehold-sidecar: leasehold.dev distributedlocks/status: patch",
     "leasehold-sidecar: leasehold.dev distributedlocks/status: update",
     "leasehold-sidecar: leasehold.dev distributedlocks: create get list watch",

@@ -381,3 +381,31 @@ func TestOperatorChangesTheAuthorityOfItsWebhookOnly(t *testing.T) {
 		onlyTheOperator(t, w, words)
 	}
 }
+
+func TestOnlyTheOperatorWritesEventsInItsName(t *testing.T) {
+	const onlyOperator = "only the operator writes Events"
+	for _, each := range []struct{ group, field, reporter, refused string }{
+		{"events.k8s.io", "reportingController", "leasehold.dev/operator", onlyOperator},
+		{"", "reportingComponent", "leasehold.dev/operator", onlyOperator},
+		{"events.k8s.io", "reportingController", "leasehold.dev/sidecar", allowed},
+		{"events.k8s.io", "reportingController", "leasehold.dev/operator-2", allowed},
+		{"", "reportingComponent", "kubelet", allowed},
+		{"", "unset", "", allowed},
+	} {
+		made := content(map[string]any{"metadata": map[string]any{"name": "e"}, each.field: each.reporter})
+		w := write{kind: schema.GroupVersionKind{Group: each.group, Version: "v1", Kind: "Event"}, resource: "events",
+			namespace: namespaceName, name: "e"}
+		for _, of := range bothModes {
+			w.operation, w.object, w.old = admission.Create, made, nil
+			for _, by := range []who{admin, holder.token()} {
+				w.by = by
+				verdict(t, clusters[of]().refusals(t, w), each.refused)
+			}
+			w.by = operator
+			verdict(t, clusters[of]().refusals(t, w), allowed)
+			// An Event cannot be turned into one of the operator either.
+			w.by, w.operation, w.old = admin, admission.Update, content(map[string]any{"metadata": map[string]any{"name": "e"}})
+			verdict(t, clusters[of]().refusals(t, w), each.refused)
+		}
+	}
+}

@@ -43,13 +43,14 @@ before it. */}}
 
 {{/*
 The objects of one file under files/. These files contain the rights, policies and CRDs as the tests apply them: with
-the namespace leasehold-system and the token floor 0. Takes `root`, `file`, and `keep`: whether the objects stay after
-an uninstallation.
+the namespace leasehold-system and the token floor 0. Takes `root`, `file`, `keep`: whether the objects stay after an
+uninstallation, and `moreRules`: a file with a role whose rules are added.
 */}}
 {{- define "leasehold.shipped" -}}
 {{- $root := .root }}
 {{- $file := .file }}
 {{- $keep := .keep }}
+{{- $moreRules := .moreRules }}
 {{- $text := required (printf "%s is not in the chart" $file) ($root.Files.Get $file) }}
 {{- $floor := printf "- name: tokenFloor\n    expression: \"%d\"" (int64 $root.Values.tokenFloor) }}
 {{- $text = replace "- name: tokenFloor\n    expression: \"0\"" $floor $text }}
@@ -59,6 +60,9 @@ an uninstallation.
 {{- $metadata := $object.metadata }}
 {{- $labels := merge (include "leasehold.labels" $root | fromYaml) ($metadata.labels | default dict) }}
 {{- $_ := set $metadata "labels" $labels }}
+{{- with $moreRules }}
+{{- $_ := set $object "rules" (concat $object.rules (fromYaml ($root.Files.Get .)).rules) }}
+{{- end }}
 {{- if $keep }}
 {{- $annotations := merge (dict "helm.sh/resource-policy" "keep") ($metadata.annotations | default dict) }}
 {{- $_ := set $metadata "annotations" $annotations }}

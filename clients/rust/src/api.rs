@@ -37,7 +37,7 @@ impl Outcome {
     }
 }
 
-const OUTCOMES: [(&str, Outcome); 33] = [
+const OUTCOMES: [(&str, Outcome); 34] = [
     ("body_too_large", Outcome::Refused),
     ("election_invalid", Outcome::Refused),
     ("election_unknown", Outcome::Refused),
@@ -65,6 +65,7 @@ const OUTCOMES: [(&str, Outcome); 33] = [
     ("stale_token", Outcome::Refused),
     ("store_unavailable", Outcome::Passing),
     ("store_went_back", Outcome::Lasting),
+    ("token_current", Outcome::Refused),
     ("token_exhausted", Outcome::Refused),
     ("too_many_leases", Outcome::Passing),
     ("too_many_streams", Outcome::Passing),

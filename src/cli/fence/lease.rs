@@ -46,7 +46,8 @@ impl Lease {
         Ok(Arc::new(lease))
     }
 
-    /// Follows the lease until it is over. Without answers it ends at its deadline.
+    /// Follows the lease until it is over. Without answers the lead ends at its deadline, and begins again with the next
+    /// answer.
     pub(super) async fn follow(&self) {
         let mut has_failed = false;
         loop {
@@ -55,10 +56,7 @@ impl Lease {
             tokio::time::sleep((rest / 4).clamp(least, most)).await;
             match self.read().await {
                 Ok(true) => has_failed = false,
-                Ok(false) => {
-                    tracing::warn!("lease of exec is over");
-                    return;
-                }
+                Ok(false) => return,
                 Err(error) => {
                     if !has_failed {
                         log(&error);

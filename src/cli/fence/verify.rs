@@ -1,4 +1,4 @@
-//! Verifies tokens by a sidecar, which reads the lock in the API server.
+//! Verifies tokens by a sidecar, which reads the lock in the API server, and reports refused writes to it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::cli::client::{Response, Server};
-use crate::fence::{Verdict, Verify};
+use crate::fence::{Refused, Report, Verdict, Verify};
 use crate::protocol::ids::Resource;
 use crate::protocol::token::Token;
 
@@ -22,22 +22,41 @@ impl Sidecar {
     pub(super) const fn new(server: Server) -> Self {
         Self(server)
     }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<Response, String> {
+        let request = self
+            .0
+            .request(Method::POST, path)
+            .header(CONTENT_TYPE, "application/json")
+            .body(body.to_string())
+            .map_err(|error| error.to_string())?;
+        let sent = self.0.send(request, LIMIT).await;
+        sent.map_err(|error| format!("the sidecar at {} failed: {error:#}", self.0))
+    }
 }
 
 #[async_trait]
 impl Verify for Sidecar {
     async fn verify(&self, resource: &Resource, token: Token) -> Result<Verdict, String> {
         let body = json!({"resource": resource.as_str(), "fencingToken": token.get()});
-        let request = self
-            .0
-            .request(Method::POST, "/v1/fencing/verify")
-            .header(CONTENT_TYPE, "application/json")
-            .body(body.to_string())
-            .map_err(|error| error.to_string())?;
-        match self.0.send(request, LIMIT).await {
-            Ok(response) => verdict(&response),
-            Err(error) => Err(format!("the sidecar at {} failed: {error:#}", self.0)),
+        verdict(&self.post("/v1/fencing/verify", &body).await?)
+    }
+}
+
+#[async_trait]
+impl Report for Sidecar {
+    async fn report(&self, refused: &Refused) -> Result<(), String> {
+        let body = json!({
+            "resource": refused.resource.as_str(),
+            "fencingToken": refused.token.get(),
+            "latestFencingToken": refused.latest.get(),
+            "guard": "leasehold fence",
+        });
+        let response = self.post("/v1/fencing/refusals", &body).await?;
+        if response.status == StatusCode::OK {
+            return Ok(());
         }
+        Err(refusal_of(&response))
     }
 }
 
@@ -50,12 +69,12 @@ fn verdict(response: &Response) -> Result<Verdict, String> {
     match (document["code"].as_str(), latest) {
         (Some("stale_token"), Some(latest)) => Ok(Verdict::Stale { latest }),
         (Some("unknown_token"), Some(latest)) => Ok(Verdict::Unknown { latest }),
-        _ => {
-            let detail = document["detail"].as_str().unwrap_or("no problem document");
-            Err(format!(
-                "the sidecar answered {}: {detail}",
-                response.status
-            ))
-        }
+        _ => Err(refusal_of(response)),
     }
+}
+
+fn refusal_of(response: &Response) -> String {
+    let document: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    let detail = document["detail"].as_str().unwrap_or("no problem document");
+    format!("the sidecar answered {}: {detail}", response.status)
 }

@@ -14,8 +14,8 @@ const ORDER: &[(&str, &[&str])] = &[
         "agent",
         &[
             "api", "core", "config", "metrics", "journal", "streams", "state", "driver", "query",
-            "observe", "release", "complete", "acquire", "events", "hold", "election", "resume",
-            "stop",
+            "refusals", "observe", "release", "complete", "acquire", "events", "hold", "election",
+            "resume", "stop",
         ],
     ),
     ("agent/driver", &["report"]),

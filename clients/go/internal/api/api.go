@@ -64,6 +64,7 @@ func OutcomeOf(code string, status int) Outcome {
 		"request_id_reused",
 		"resource_invalid",
 		"stale_token",
+		"token_current",
 		"token_exhausted",
 		"ttl_out_of_range",
 		"unknown_token":

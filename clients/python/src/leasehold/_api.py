@@ -40,6 +40,7 @@ _OUTCOMES: dict[str, Outcome] = {
     "stale_token": "refused",
     "store_unavailable": "passing",
     "store_went_back": "lasting",
+    "token_current": "refused",
     "token_exhausted": "refused",
     "too_many_leases": "passing",
     "too_many_streams": "passing",

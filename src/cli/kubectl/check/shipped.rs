@@ -10,12 +10,13 @@ use crate::kubectl::check::findings::Shipped;
 
 /// The policies that the chart installs in every mode but `off`; of the two modes those of one, because their names
 /// are the same. What a value turns on is not among them.
-const POLICIES: [&str; 10] = [
+const POLICIES: [&str; 11] = [
     include_str!("../../../../charts/leasehold/files/admission/create.yaml"),
     include_str!("../../../../charts/leasehold/files/admission/delete.yaml"),
     include_str!("../../../../charts/leasehold/files/admission/identity-lock.yaml"),
     include_str!("../../../../charts/leasehold/files/admission/identity-session.yaml"),
     include_str!("../../../../charts/leasehold/files/admission/operator-bindings.yaml"),
+    include_str!("../../../../charts/leasehold/files/admission/operator-events.yaml"),
     include_str!("../../../../charts/leasehold/files/admission/operator-locks.yaml"),
     include_str!("../../../../charts/leasehold/files/admission/operator-secrets.yaml"),
     include_str!("../../../../charts/leasehold/files/admission/operator-webhook.yaml"),

@@ -56,6 +56,7 @@ final class Api {
         case "stale_token" -> REFUSED;
         case "store_unavailable" -> PASSING;
         case "store_went_back" -> LASTING;
+        case "token_current" -> REFUSED;
         case "token_exhausted" -> REFUSED;
         case "too_many_leases" -> PASSING;
         case "too_many_streams" -> PASSING;
