@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::{Method, StatusCode, Uri};
+use http::header::HeaderValue;
+use http::{Method, Request, StatusCode, Uri};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::headers;
 use super::metrics::{ABANDONED, ABANDONED_UNSENT, Metrics};
 use super::refusal::Refusal;
 use super::server::Activity;
@@ -39,6 +41,8 @@ struct Line {
     peer: SocketAddr,
     method: Method,
     uri: Uri,
+    /// Whom the proxy in front of the fence names as its client.
+    forwarded_for: Option<HeaderValue>,
     guarded: Option<(Resource, Token)>,
     status: Option<StatusCode>,
     refusal: Option<Refusal>,
@@ -48,12 +52,12 @@ struct Line {
 }
 
 impl Exchange {
-    pub(super) fn begin(
+    pub(super) fn begin<B>(
         metrics: Arc<Metrics>,
         clock: &Arc<dyn Clock>,
         log: AccessLog,
         peer: SocketAddr,
-        (method, uri): (&Method, &Uri),
+        request: &Request<B>,
         (permit, activity): (Option<OwnedSemaphorePermit>, Option<Arc<Activity>>),
     ) -> Self {
         metrics.running().inc();
@@ -61,8 +65,9 @@ impl Exchange {
             clock: clock.clone(),
             started: clock.now(),
             peer,
-            method: method.clone(),
-            uri: uri.clone(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            forwarded_for: headers::forwarded_for(request.headers()).cloned(),
             guarded: None,
             status: None,
             refusal: None,
@@ -138,7 +143,9 @@ impl Line {
     fn log(&self) {
         let took = self.clock.now().since(self.started);
         tracing::info!(
-            client = %self.peer.ip().to_canonical(), method = %self.method,
+            client = %self.peer.ip().to_canonical(),
+            forwardedFor = self.forwarded_for.as_ref().and_then(|names| names.to_str().ok()),
+            method = %self.method,
             // Without the query, which may have secrets.
             urlPath = self.uri.path(),
             resource = self.guarded.as_ref().map(|(resource, _)| resource.as_str()),

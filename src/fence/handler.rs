@@ -84,7 +84,7 @@ impl Handler {
             &self.clock,
             self.access_log,
             peer,
-            (request.method(), request.uri()),
+            &request,
             (permit, activity),
         );
         let passed = if has_room {

@@ -38,6 +38,11 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 /// The only protocol that a connection may change to. Every other one would be a tunnel through the fence.
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
+/// Returns the clients that the proxy before this one names. A client may have written earlier headers itself.
+pub(super) fn forwarded_for(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get_all(FORWARDED_FOR).iter().next_back()
+}
+
 /// Returns whether the request asks for a WebSocket.
 pub(super) fn asks_for_websocket(headers: &HeaderMap) -> bool {
     let asked = headers.get(UPGRADE).map(HeaderValue::as_bytes);

@@ -83,7 +83,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn log(&self) -> PathBuf {
+    pub(super) fn log(&self) -> PathBuf {
         self.directory.join("log")
     }
 }

@@ -28,9 +28,9 @@ async fn send_three(flags: &[&str]) -> Fence {
         .send("HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\nhello")
         .await;
     assert_eq!(client.answer().await.body, "hello");
-    client
-        .send(post(6, "").replace("/w", "/w?key=secret"))
-        .await;
+    let stale = post(6, "").replace("/w", "/w?key=secret");
+    let named = "Host: a\r\nX-Forwarded-For: 10.0.0.9\r\nX-Forwarded-For: 10.0.0.1, 10.0.0.2\r\n";
+    client.send(stale.replace("Host: a\r\n", named)).await;
     assert_eq!(client.answer().await.status, 412);
     client
         .send("GET /slow?key=secret HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -70,6 +70,7 @@ async fn each_request_is_logged_without_its_query() {
         (&412.into(), &"stale_token".into())
     );
     assert_eq!(refused["fencingToken"], 6, "{refused}");
+    assert_eq!(refused["forwardedFor"], "10.0.0.1, 10.0.0.2", "{refused}");
     let left = &events[2];
     assert_eq!(left["urlPath"], "/slow");
     assert!(left["status"].is_null(), "{left}");

@@ -201,6 +201,10 @@ async fn stale_rest_of_a_body_is_refused(front: Front) -> Result<()> {
         "{answer}"
     );
     ensure!(!has_landed);
+    let log = std::fs::read_to_string(asked.fence.log())?;
+    let mut lines = log.lines().filter(|line| line.contains("stale_token"));
+    let is_named = lines.any(|line| line.contains("forwardedFor=\"127.0.0.1\""));
+    ensure!(is_named, "{log}");
     refusals_are_told_apart(&asked).await
 }
 
