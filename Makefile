@@ -219,7 +219,7 @@ floor: need-cargo controlplane-floor helm ## The end-to-end tests for the oldest
 node-e2e: need-cargo controlplane-node image ## Our image on a real node with kubelet and containerd (needs root)
 	tests/node/app-image.sh "$(TARGET)/node/app.tar"
 	cargo test --locked --no-run --test node
-	tests/node/both.sh
+	tests/node/all.sh
 
 .PHONY: node
 node: need-cargo controlplane-node image ## Makes this machine a real node to try the chart on, until Ctrl-C (needs root)

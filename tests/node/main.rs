@@ -3,7 +3,7 @@
 //! (`enter.sh`).
 //!
 //! All tests share the cluster, each in its own namespaces, and run one after the other. The only
-//! concurrent process is a second node, which is idle most of the time (`both.sh`).
+//! concurrent processes are two more nodes, which are idle most of the time (`all.sh`).
 
 mod app;
 #[path = "../harness.rs"]

@@ -1,5 +1,5 @@
 //! Five minutes without an API server: running pods are not affected, no lock is granted, and each
-//! holder is notified in time that its lease is over. The test runs on a separate node (`both.sh`),
+//! holder is notified in time that its lease is over. The test runs on a separate node (`all.sh`),
 //! because it idles.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! `helm uninstall` while pods hold locks, and its effect on new pods. On a separate node
-//! (`both.sh`), because it removes what the other tests need.
+//! (`all.sh`), because it removes what the other tests need.
 
 use std::time::Duration;
 
