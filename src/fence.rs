@@ -41,7 +41,7 @@ pub use forward::Upstream;
 pub use gate::{Lead, Limits, Record, Recorded, Verdict, Verify};
 pub use memory::InMemory;
 pub use metrics::Metrics;
-pub use reports::{Refused, Report};
+pub use reports::{Refused, Report, ReportError};
 pub use rules::{Rules, Source, paths};
 pub use server::ConnectionLimits;
 

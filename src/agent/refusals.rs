@@ -50,7 +50,7 @@ pub enum EventOutcome {
 pub enum ReportError {
     /// The token belongs to the current grant, and no newer token of it is known.
     Current,
-    /// The token, or the newest token of the report, is larger than all that the lock granted.
+    /// It is larger than all tokens that the lock granted.
     Unknown {
         /// The first token of the current or last grant.
         latest: Token,
@@ -143,18 +143,17 @@ fn latest_token(
     lock: Option<&Stored<Lock>>,
     refused: &RefusedWrite,
 ) -> Result<Token, ReportError> {
-    match (judge(driver, lock, refused.token), refused.latest) {
-        (Verified::Stale { latest }, _) => Ok(latest),
-        (Verified::Unknown { latest }, _) => Err(ReportError::Unknown { latest }),
-        (Verified::Current { exact: false }, Some(latest)) if latest > refused.token => {
-            match judge(driver, lock, latest) {
-                Verified::Current { .. } => Ok(latest),
-                Verified::Stale { latest } | Verified::Unknown { latest } => {
-                    Err(ReportError::Unknown { latest })
-                }
-            }
+    let is_granted =
+        |token: &Token| !matches!(judge(driver, lock, *token), Verified::Unknown { .. });
+    let reported = refused.latest.filter(is_granted);
+    match judge(driver, lock, refused.token) {
+        Verified::Stale { latest } => Ok(latest.max(reported.unwrap_or(latest))),
+        Verified::Unknown { latest } => Err(ReportError::Unknown { latest }),
+        Verified::Current { exact: false } => {
+            let newer = reported.filter(|reported| *reported > refused.token);
+            newer.ok_or(ReportError::Current)
         }
-        (Verified::Current { .. }, _) => Err(ReportError::Current),
+        Verified::Current { exact: true } => Err(ReportError::Current),
     }
 }
 

@@ -45,7 +45,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         log_start(args, &recorded);
         let listener = listen::bind_any(args.listen, "--listen").await?;
         let metrics = Arc::new(Metrics::new()?);
-        let sidecar = (!args.trust_tokens).then(|| Arc::new(Sidecar::new(args.url.clone())));
+        let sidecar = (!args.trust_tokens)
+            .then(|| Arc::new(Sidecar::new(args.url.clone(), args.upstream.as_ref())));
         let fence = Fence {
             upstream: args.upstream(),
             rules,

@@ -16,6 +16,9 @@ use crate::protocol::ids::Resource;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
 
+/// How many bytes of the names of clients are logged.
+const FORWARDED_FOR_MAX: usize = 256;
+
 /// Which requests are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessLog {
@@ -144,7 +147,7 @@ impl Line {
         let took = self.clock.now().since(self.started);
         tracing::info!(
             client = %self.peer.ip().to_canonical(),
-            forwardedFor = self.forwarded_for.as_ref().and_then(|names| names.to_str().ok()),
+            forwardedFor = self.forwarded_for.as_ref().map(shortened),
             method = %self.method,
             // Without the query, which may have secrets.
             urlPath = self.uri.path(),
@@ -157,4 +160,10 @@ impl Line {
             "request"
         );
     }
+}
+
+/// Returns the begin of a header, which its sender may have made long.
+fn shortened(value: &HeaderValue) -> String {
+    let bytes = value.as_bytes();
+    String::from_utf8_lossy(&bytes[..bytes.len().min(FORWARDED_FOR_MAX)]).into_owned()
 }

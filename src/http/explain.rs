@@ -157,14 +157,14 @@ impl From<ReportError> for Problem {
         match error {
             ReportError::Current => Self::new(
                 Code::TokenCurrent,
-                "this token belongs to the current grant, so its write was not stale: check that the guarded resource \
-                 compares it with tokens of this lock only, and send the newest token that it has seen as \
-                 latestFencingToken",
+                "this token belongs to the current grant, and no later lease of it is known, so nothing was counted: \
+                 send the newest token that the guarded resource has seen as latestFencingToken, and check that it \
+                 compares only tokens of this lock",
             ),
             ReportError::Unknown { latest } => Self::new(
                 Code::UnknownToken,
-                "this token, or latestFencingToken, was not granted for this resource; check that resource and tokens \
-                 belong together",
+                "this token was not granted for this resource, or the lock object was deleted since, so nothing was \
+                 counted; check that resource and token belong together",
             )
             .with("latestFencingToken", latest.get()),
             ReportError::Query(error) => error.into(),

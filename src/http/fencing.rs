@@ -73,7 +73,7 @@ pub(super) async fn verify_batch(
 /// Reports a refused write
 ///
 /// A write that a guarded resource refused, because its token is stale, is the only proof that a worker did not stop
-/// in time. The agent counts it in `leasehold_refused_writes_total`, unless the token is current, and writes an Event
+/// in time. The agent counts it in `leasehold_refused_writes_total`, if the token is stale, and writes an Event
 /// `StaleWriteRefused` about the lock, if it has the right to.
 #[utoipa::path(
     post, operation_id = "reportRefusal", path = "/v1/fencing/refusals", tag = "fencing",

@@ -4,34 +4,48 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::CONTENT_TYPE;
+use http::uri::Authority;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::cli::client::{Response, Server};
-use crate::fence::{Refused, Report, Verdict, Verify};
+use crate::fence::{Refused, Report, ReportError, Verdict, Verify};
 use crate::protocol::ids::Resource;
 use crate::protocol::token::Token;
 
 /// The sidecar's own limit for a read is shorter.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// The maximum length of the name of a guarded resource, in bytes.
+const GUARD_MAX: usize = 128;
+
 /// A sidecar.
-pub(super) struct Sidecar(Server);
+pub(super) struct Sidecar {
+    server: Server,
+    /// What the fence calls itself in its reports.
+    guard: String,
+}
 
 impl Sidecar {
-    pub(super) const fn new(server: Server) -> Self {
-        Self(server)
+    /// Creates a client for a fence in front of this service.
+    pub(super) fn new(server: Server, upstream: Option<&Authority>) -> Self {
+        let mut guard = match upstream {
+            Some(upstream) => format!("leasehold fence of {upstream}"),
+            None => "leasehold fence".to_owned(),
+        };
+        guard.truncate(GUARD_MAX); // An authority is ASCII.
+        Self { server, guard }
     }
 
     async fn post(&self, path: &str, body: &Value) -> Result<Response, String> {
         let request = self
-            .0
+            .server
             .request(Method::POST, path)
             .header(CONTENT_TYPE, "application/json")
             .body(body.to_string())
             .map_err(|error| error.to_string())?;
-        let sent = self.0.send(request, LIMIT).await;
-        sent.map_err(|error| format!("the sidecar at {} failed: {error:#}", self.0))
+        let sent = self.server.send(request, LIMIT).await;
+        sent.map_err(|error| format!("the sidecar at {} failed: {error:#}", self.server))
     }
 }
 
@@ -45,18 +59,25 @@ impl Verify for Sidecar {
 
 #[async_trait]
 impl Report for Sidecar {
-    async fn report(&self, refused: &Refused) -> Result<(), String> {
+    async fn report(&self, refused: &Refused) -> Result<(), ReportError> {
         let body = json!({
             "resource": refused.resource.as_str(),
             "fencingToken": refused.token.get(),
             "latestFencingToken": refused.latest.get(),
-            "guard": "leasehold fence",
+            "guard": self.guard,
         });
-        let response = self.post("/v1/fencing/refusals", &body).await?;
+        let sent = self.post("/v1/fencing/refusals", &body).await;
+        let response = sent.map_err(|detail| ReportError {
+            detail,
+            is_transient: true,
+        })?;
         if response.status == StatusCode::OK {
             return Ok(());
         }
-        Err(refusal_of(&response))
+        Err(ReportError {
+            detail: refusal_of(&response),
+            is_transient: response.status.is_server_error(),
+        })
     }
 }
 

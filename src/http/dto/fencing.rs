@@ -34,7 +34,7 @@ pub(in crate::http) struct VerifyBatchBody {
 /// A write that a guarded resource refused, because its fencing token is stale.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = RefusalReport)]
+#[schema(as = RefusalRequest)]
 pub(in crate::http) struct RefusalBody {
     /// The resource that the token was granted for.
     #[schema(

@@ -60,7 +60,7 @@ fn describe_body(body: &mut Object) {
             continue;
         };
         match name.as_str() {
-            "resource" | "ownerId" => property.pattern = Some(visible()),
+            "resource" | "ownerId" | "guard" => property.pattern = Some(visible()),
             "requestId" => property.pattern = Some(ASCII.to_owned()),
             "key" => property.pattern = Some(VISIBLE_ASCII.to_owned()),
             "metadata" => describe_metadata(property),

@@ -93,6 +93,7 @@ async fn installed_is_what_is_tested_elsewhere(release: &Release, objects: &[Val
         "admission/token-floor.yaml",
         "rbac/operator-accounts.yaml",
         "rbac/operator-leader-labels.yaml",
+        "rbac/sidecar-events.yaml",
     ];
     for file in &files {
         if !absent.contains(&file.as_str()) {

@@ -69,7 +69,7 @@ async fn refused_stale_write_is_reported_without_delaying_its_answer() {
     assert_eq!(client.answer().await.status, 412);
     let report = eventually(async || sidecar.reports.lock().unwrap().first().cloned()).await;
     let expected = json!({"resource": "r", "fencingToken": 7, "latestFencingToken": 9,
-        "guard": "leasehold fence"});
+        "guard": format!("leasehold fence of {}", service.address())});
     assert_eq!(report, expected);
     // The sidecar has not answered yet.
     client.send(write(8, "")).await;
