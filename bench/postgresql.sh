@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# What the fence of PostgreSQL costs: pgbench's transactions with and without it, in turn, on a server of their own that
-# syncs its log. It prints medians of all transactions, in ms: an average would depend on a few slow syncs.
+# What the fence of PostgreSQL costs: transactions with and without it, on a server of their own that syncs its log. In
+# each run of pgbench every transaction is one of the kinds that are compared, by chance: the machine changes its speed
+# from second to second. It prints medians in ms: an average would depend on a few slow syncs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/fences/servers.sh
 . "$here/../tests/fences/servers.sh"
-RUNS=${RUNS:-7} SECONDS_EACH=${SECONDS_EACH:-3}
+SECONDS_EACH=${SECONDS_EACH:-30}
 programs=$(dirname "$(find /usr/lib/postgresql -name initdb | sort -V | tail -1)")
 directory=$(mktemp -d)
 chmod 755 "$directory"
@@ -51,28 +52,29 @@ SQL
 
 pipeline() { echo '\startpipeline' && cat "$1" && echo '\endpipeline'; }
 
-# Appends the latencies of a run, in µs: the third field of pgbench's log.
-latencies() {
-  "$programs/pgbench" "${connect[@]}" --no-vacuum --protocol prepared --time "$SECONDS_EACH" --file "$directory/$1" \
+# compare WITHOUT WITH...: prints the median of each kind of transaction, and its ratio to the first. The third field of
+# pgbench's log is the latency in µs, the fourth the number of the file.
+compare() {
+  local files=() kind
+  for kind in "$@"; do files+=(--file "$directory/$kind"); done
+  "$programs/pgbench" "${connect[@]}" --no-vacuum --protocol prepared --time "$SECONDS_EACH" "${files[@]}" \
     --log --log-prefix "$directory/log" postgres >/dev/null 2>&1
-  cut -d ' ' -f 3 "$directory"/log.* >>"$directory/latencies-$1"
+  local number=0 without='' median
+  for kind in "$@"; do
+    median=$(awk -v number="$number" '$4 == number { print $3 }' "$directory"/log.* | median)
+    without=${without:-$median}
+    awk -v kind="$kind" -v median="$median" -v without="$without" \
+      'BEGIN { printf "%s %.3f %.2f\n", kind, median / 1000, median / without }'
+    number=$((number + 1))
+  done
   rm "$directory"/log.*
 }
 
-median() { sort -n "$1" | awk '{ all[NR] = $1 } END { printf "%.3f\n", all[int((NR + 1) / 2)] / 1000 }'; }
+median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
 trap 'stop_servers; rm -rf "$directory"' EXIT
 start
 write_scripts
-# Each second run is in the opposite order, because the tables grow.
-scripts=(all all-function row row-function row-column pipeline pipeline-function)
-order=("${scripts[@]}")
-for ((run = 0; run < RUNS; run++)); do
-  for script in "${order[@]}"; do
-    latencies "$script"
-  done
-  mapfile -t order < <(printf '%s\n' "${order[@]}" | tac)
-done
-for script in "${scripts[@]}"; do
-  echo "$script $(median "$directory/latencies-$script")"
-done
+compare row row-function row-column
+compare pipeline pipeline-function
+compare all all-function

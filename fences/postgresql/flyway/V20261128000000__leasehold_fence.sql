@@ -7,11 +7,12 @@
 
 CREATE SCHEMA leasehold;
 
--- One row for each resource, with the largest token seen. Do not delete a row: its token would be forgotten.
+-- One row for each resource, with the largest token seen. Do not delete a row: its token would be forgotten. The function
+-- checks the values: a CHECK costs each passage more than all comparisons.
 CREATE TABLE leasehold.fences (
     -- Compared as bytes, so that a new version of the system's collations cannot damage the index.
-    resource text COLLATE "C" PRIMARY KEY CHECK (resource <> ''),
-    token bigint NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991),
+    resource text COLLATE "C" PRIMARY KEY,
+    token bigint NOT NULL,
     -- The transaction that passed the fence last, for require_fence. The row is locked until it ends.
     passed_by xid8 NOT NULL
 ) WITH (fillfactor = 50); -- Space for new versions of a row beside the old ones: no index is written.
@@ -27,9 +28,15 @@ DECLARE
 BEGIN
     UPDATE leasehold.fences SET token = fence.token, passed_by = pg_catalog.pg_current_xact_id()
     WHERE fences.resource OPERATOR(pg_catalog.=) fence.resource COLLATE pg_catalog."C"
-        AND fences.token OPERATOR(pg_catalog.<=) fence.token;
+        AND fences.token OPERATOR(pg_catalog.<=) fence.token
+        AND fence.token OPERATOR(pg_catalog.<=) 9007199254740991;
     IF FOUND THEN
         RETURN;
+    END IF;
+    IF fence.resource OPERATOR(pg_catalog.=) '' OR fence.token OPERATOR(pg_catalog.<) 1
+        OR fence.token OPERATOR(pg_catalog.>) 9007199254740991 THEN
+        RAISE EXCEPTION 'fencing token % for "%" is not valid', fence.token, fence.resource
+            USING ERRCODE = 'check_violation', HINT = 'Pass the name of the lock, and the token of the lease.';
     END IF;
     -- The first token of the resource, or a stale one. Another transaction may record the first token meanwhile.
     INSERT INTO leasehold.fences VALUES (fence.resource, fence.token, pg_catalog.pg_current_xact_id())

@@ -154,7 +154,7 @@ async fn trigger_refuses_each_write_without_the_fence() -> Result<()> {
 async fn wrong_arguments_are_refused() -> Result<()> {
     let server = Server::start().await?;
     let connection = &mut server.connect().await?;
-    for (call, code) in [
+    let calls = [
         ("SELECT leasehold.fence('report', 0)", "23514"),
         ("SELECT leasehold.fence('report', -1)", "23514"),
         (
@@ -165,11 +165,20 @@ async fn wrong_arguments_are_refused() -> Result<()> {
         ("SELECT leasehold.fence('report', NULL)", "23502"),
         ("SELECT leasehold.fence(NULL, 1000)", "23502"),
         ("SELECT leasehold.fence('report', '')", "22P02"),
-    ] {
-        let refused = run(connection, call).await;
-        assert_eq!(refused.as_deref(), Some(code), "{call}");
+    ];
+    // Without a recorded token, and with one.
+    for recorded in [vec![], vec![5_i64]] {
+        for (call, code) in calls {
+            let refused = run(connection, call).await;
+            assert_eq!(refused.as_deref(), Some(code), "{call}");
+        }
+        let tokens: Vec<i64> = sqlx::query_scalar("SELECT token FROM leasehold.fences")
+            .fetch_all(&mut *connection)
+            .await?;
+        assert_eq!(tokens, recorded);
+        query("SELECT leasehold.fence('report', 5)")
+            .execute(&mut *connection)
+            .await?;
     }
-    let recorded = query("SELECT * FROM leasehold.fences").fetch_all(connection);
-    assert_eq!(recorded.await?.len(), 0);
     Ok(())
 }
