@@ -1,9 +1,9 @@
 //! Reports of refused writes: the only proof that a stale writer exists.
 //!
-//! A report is accepted unless its token is current. Of two leases of one grant in another pod only the guarded
-//! resource knows which one is later, so a report may claim that. A report is counted and logged, and an Event about the
-//! lock shows it. The Events are bounded twice: there is one for each token, and an agent tries to write one only once
-//! in [`EVENT_PAUSE`]. A report changes no lock and no lease.
+//! A report is accepted if the lock says that its token is stale. Of two leases of one grant in another pod only the
+//! guarded resource knows which one is later, so a report may claim that. A report is counted and logged, and an Event
+//! about the lock shows it. The Events are bounded twice: there is one for each token, and an agent tries to write one
+//! only once in [`EVENT_PAUSE`]. A report changes no lock and no lease.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     })
 }
 
-/// Waits until a lease is over.
+/// Waits until a lease is over; without a lease, forever.
 async fn end_of(lease: Option<Arc<Lease>>) {
     match lease {
         Some(lease) => lease.follow().await,

@@ -162,7 +162,7 @@ impl Line {
     }
 }
 
-/// Returns the begin of a header, which its sender may have made long.
+/// Returns the first bytes of a header, which its sender may have made long.
 fn shortened(value: &HeaderValue) -> String {
     let bytes = value.as_bytes();
     String::from_utf8_lossy(&bytes[..bytes.len().min(FORWARDED_FOR_MAX)]).into_owned()
