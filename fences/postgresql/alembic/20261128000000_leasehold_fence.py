@@ -24,7 +24,21 @@ CREATE TABLE leasehold.fences (
 ) WITH (fillfactor = 50)
 """,
     """
-CREATE FUNCTION leasehold.fence(resource text, token bigint) RETURNS void
+DO $$
+DECLARE
+    role text;
+BEGIN
+    FOR role IN
+        SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END
+        FROM pg_class, aclexplode(relacl) AS acl
+        WHERE pg_class.oid = 'leasehold.fences'::regclass AND acl.grantee <> relowner
+    LOOP
+        EXECUTE 'REVOKE ALL ON leasehold.fences FROM ' || role;
+    END LOOP;
+END $$
+""",
+    """
+CREATE FUNCTION leasehold.fence(resource text, token bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
 DECLARE
@@ -35,11 +49,11 @@ BEGIN
         AND fences.token OPERATOR(pg_catalog.<=) fence.token
         AND fence.token OPERATOR(pg_catalog.<=) 9007199254740991;
     IF FOUND THEN
-        RETURN;
+        RETURN true;
     END IF;
-    IF fence.resource OPERATOR(pg_catalog.=) '' OR fence.token OPERATOR(pg_catalog.<) 1
-        OR fence.token OPERATOR(pg_catalog.>) 9007199254740991 THEN
-        RAISE EXCEPTION 'fencing token % for "%" is not valid', fence.token, fence.resource
+    IF (fence.resource OPERATOR(pg_catalog.<>) '' AND fence.token OPERATOR(pg_catalog.>=) 1
+        AND fence.token OPERATOR(pg_catalog.<=) 9007199254740991) IS NOT TRUE THEN
+        RAISE EXCEPTION 'the resource "%" or its fencing token % is not valid', fence.resource, fence.token
             USING ERRCODE = 'check_violation', HINT = 'Pass the name of the lock, and the token of the lease.';
     END IF;
     -- The first token of the resource, or a stale one. Another transaction may record the first token meanwhile.
@@ -52,6 +66,7 @@ BEGIN
         RAISE EXCEPTION 'stale fencing token % for %: the newest is %', fence.token, fence.resource, newest
             USING ERRCODE = 'LH001', HINT = 'The lock was granted again. Roll back, and stop working.';
     END IF;
+    RETURN true;
 END $$
 """,
     """
@@ -61,7 +76,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM leasehold.fences
                    WHERE resource OPERATOR(pg_catalog.=) TG_ARGV[0]
                        AND passed_by OPERATOR(pg_catalog.=) pg_catalog.pg_current_xact_id()) THEN
-        RAISE EXCEPTION 'call leasehold.fence(''%'', token) first', TG_ARGV[0] USING ERRCODE = 'LH002';
+        RAISE EXCEPTION 'call leasehold.fence(''%'', token) first', TG_ARGV[0] USING ERRCODE = 'LH002',
+            HINT = 'Call it in the same transaction. The trigger''s argument is the resource.';
     END IF;
     RETURN NULL;
 END $$

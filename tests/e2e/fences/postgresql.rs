@@ -22,10 +22,12 @@ use crate::history::Entry;
 use server::Server;
 
 /// How a writer passes the fence.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// `leasehold.fence`, and a trigger that requires it.
+    /// `leasehold.fence` at the beginning of a transaction, and a trigger that requires it.
     Function,
+    /// `leasehold.fence` as a condition of the statement that writes, and the trigger.
+    Condition,
     /// The guard column of the row that is written.
     Column,
     /// Not at all.
@@ -41,12 +43,18 @@ struct Fenced {
 impl Fenced {
     async fn start(form: Form) -> Result<Self> {
         let server = Server::start().await?;
-        if form == Form::Function {
-            let trigger =
+        let trigger = match form {
+            Form::Function => {
                 "CREATE TRIGGER fenced BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON entry
-                FOR EACH STATEMENT EXECUTE FUNCTION leasehold.require_fence('log')";
-            server.execute(trigger).await?;
-        }
+                FOR EACH STATEMENT EXECUTE FUNCTION leasehold.require_fence('log')"
+            }
+            Form::Condition => {
+                "CREATE TRIGGER fenced AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON entry
+                FOR EACH STATEMENT EXECUTE FUNCTION leasehold.require_fence('log')"
+            }
+            Form::Column | Form::None => "",
+        };
+        server.execute(trigger).await?;
         Ok(Self { server, form })
     }
 }
@@ -61,6 +69,7 @@ impl Store for Fenced {
     async fn append(&self, connection: &mut PgConnection, append: &Append) -> Result<Written> {
         match self.form {
             Form::Function => append_by_function(connection, append).await,
+            Form::Condition => append_in_condition(connection, append).await,
             Form::Column => append_by_column(connection, append).await,
             Form::None => {
                 tokio::time::sleep(append.pause).await;
@@ -95,6 +104,21 @@ async fn append_by_function(connection: &mut PgConnection, append: &Append) -> R
     insert(connection, append).await?;
     query("COMMIT").execute(connection).await?;
     Ok(Written::Accepted)
+}
+
+async fn append_in_condition(connection: &mut PgConnection, append: &Append) -> Result<Written> {
+    let insert =
+        "INSERT INTO entry (token, value) SELECT $1, $2 WHERE (SELECT leasehold.fence('log', $1))
+        ON CONFLICT (value) DO NOTHING RETURNING pg_sleep($3)";
+    let insert = query(insert)
+        .bind(append.token.cast_signed())
+        .bind(&append.value)
+        .bind(append.pause.as_secs_f64());
+    match insert.execute(connection).await {
+        Ok(_) => Ok(Written::Accepted),
+        Err(error) if is_stale(&error) => Ok(Written::Stale),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn fence(connection: &mut PgConnection, token: u64) -> Result<(), Error> {
@@ -165,6 +189,13 @@ async fn entries(connection: &mut PgConnection, form: Form) -> Result<Vec<Entry>
 #[ignore = "needs the servers of `make fences`"]
 async fn no_older_token_passes_after_a_newer_one() -> Result<()> {
     run(&Fenced::start(Form::Function).await?, 4).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn fence_as_a_condition_refuses_older_tokens() -> Result<()> {
+    run(&Fenced::start(Form::Condition).await?, 4).await?;
     Ok(())
 }
 

@@ -24,7 +24,7 @@ const TABLES: &str = "
         fencing_token bigint NOT NULL DEFAULT 0
     );
     INSERT INTO report (id) VALUES (1);
-    CREATE TABLE body (text text NOT NULL);
+    CREATE TABLE body (text text NOT NULL UNIQUE);
     INSERT INTO body VALUES ('empty');";
 
 /// A server with its directory. Dropping it kills it.
