@@ -1,5 +1,5 @@
-//! Two fences in front of one service, of which one leads: leaders that are killed, and one that is suspended with its
-//! sidecar for longer than its lease.
+//! Two fences in front of one service, of which one leads: leaders that are killed, one that is suspended with its sidecar
+//! for longer than its lease, and one whose sidecar no longer reaches the API server.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -22,10 +22,11 @@ use super::{answers, append};
 use crate::fences::random::run;
 use crate::fences::store::{Append, Store, Written};
 use crate::harness::{
-    Exec, PATIENCE, Sidecar, TakeOver, eventually, is_dead, own_file, own_port, signal,
+    Exec, Namespace, PATIENCE, Proxy, Sidecar, TakeOver, eventually, is_dead, own_file, own_port,
+    signal,
 };
 use crate::history::Entry;
-use crate::support::{BINARY, Pair};
+use crate::support::{BINARY, complete, sidecar};
 
 /// How long a client waits for a fence that may be suspended.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -72,12 +73,30 @@ async fn verify(
     (StatusCode::CONFLICT, Json(refusal))
 }
 
-/// The fences, each with the sidecar of a pod.
+/// A pod of a fence: its sidecar, and the way to the API server.
+struct FencePod {
+    sidecar: Sidecar,
+    way: Proxy,
+    port: u16,
+}
+
+impl FencePod {
+    async fn start(namespace: &Namespace, name: &str) -> Result<Self> {
+        let way = Proxy::start(&namespace.cluster).await?;
+        let pod = namespace.pod(name).await?.through(&way.url)?;
+        Ok(Self {
+            sidecar: sidecar(&pod, 15).await?,
+            way,
+            port: own_port()?,
+        })
+    }
+}
+
+/// The fences.
 struct Replicas {
     service: Service,
     locks: Locks,
-    pair: Pair,
-    ports: [u16; 2],
+    pods: [FencePod; 2],
     /// The exec that runs each fence.
     execs: RefCell<Vec<Exec>>,
     /// Whether only one of them forwards. Otherwise each trusts the tokens that it gets.
@@ -88,11 +107,15 @@ struct Replicas {
 
 impl Replicas {
     async fn start(elect: bool) -> Result<Self> {
+        let cluster = complete(TakeOver::Peer).await?;
+        let namespace = cluster.namespace("fence-replicas").await?;
         let replicas = Self {
             service: Service::start().await?,
             locks: Locks::start().await?,
-            pair: Pair::start("fence-replicas", TakeOver::Peer, 15).await?,
-            ports: [own_port()?, own_port()?],
+            pods: [
+                FencePod::start(&namespace, "a").await?,
+                FencePod::start(&namespace, "b").await?,
+            ],
             execs: RefCell::default(),
             elect,
             accepted: Cell::new(0),
@@ -103,12 +126,8 @@ impl Replicas {
         Ok(replicas)
     }
 
-    fn sidecar(&self, number: usize) -> &Sidecar {
-        [&self.pair.a, &self.pair.b][number]
-    }
-
     fn url(&self, number: usize) -> String {
-        format!("http://127.0.0.1:{}", self.ports[number])
+        format!("http://127.0.0.1:{}", self.pods[number].port)
     }
 
     fn launch(&self, number: usize) -> Result<Exec> {
@@ -125,9 +144,14 @@ impl Replicas {
         };
         let script = format!(
             "exec {BINARY} fence {flags} --settle 3 --upstream {} --listen 127.0.0.1:{} --admin-listen none",
-            self.service.url, self.ports[number],
+            self.service.url, self.pods[number].port,
         );
-        Exec::start(BINARY, self.sidecar(number), &["--lock", &lock], &script)
+        Exec::start(
+            BINARY,
+            &self.pods[number].sidecar,
+            &["--lock", &lock],
+            &script,
+        )
     }
 
     /// Returns a fence that answers.
@@ -148,7 +172,7 @@ impl Replicas {
 
     /// Suspends the pod of the leader, and returns its processes: first exec's, last the fence.
     fn suspend(&self, number: usize) -> Result<Vec<i32>> {
-        self.sidecar(number).freeze()?;
+        self.pods[number].sidecar.freeze()?;
         self.execs.borrow()[number].stop()
     }
 
@@ -157,9 +181,15 @@ impl Replicas {
         for pid in pids.iter().rev() {
             signal(*pid, Signal::CONT)?;
         }
-        self.sidecar(number).thaw()?;
+        self.pods[number].sidecar.thaw()?;
         let dead = async || pids.iter().all(|pid| is_dead(*pid)).then_some(());
         eventually("the end of the former leader", PATIENCE, dead).await
+    }
+
+    async fn until_next_accepts(&self) -> Result<()> {
+        let before = self.accepted.get();
+        let more = async || (self.accepted.get() >= before + MORE).then_some(());
+        eventually("entries of the next leader", PATIENCE, more).await
     }
 
     async fn until_one_leads(&self) -> Result<usize> {
@@ -205,17 +235,23 @@ impl Store for Replicas {
         Ok(self.service.entries())
     }
 
-    /// Kills the leader, or suspends it, in turn.
+    /// Kills the leader, or suspends or partitions it until the next one has accepted entries, in turn.
     async fn crash(&self) -> Result<()> {
         let leader = self.until_one_leads().await?;
         let crashes = self.crashes.get();
         self.crashes.set(crashes + 1);
-        if crashes % 2 == 1 {
-            let pids = self.suspend(leader)?;
-            let before = self.accepted.get();
-            let more = async || (self.accepted.get() >= before + MORE).then_some(());
-            eventually("entries of the next leader", PATIENCE, more).await?;
-            self.resume(leader, &pids).await?;
+        match crashes % 3 {
+            1 => {
+                let pids = self.suspend(leader)?;
+                self.until_next_accepts().await?;
+                self.resume(leader, &pids).await?;
+            }
+            2 => {
+                self.pods[leader].way.pause();
+                self.until_next_accepts().await?;
+                self.pods[leader].way.resume();
+            }
+            _ => {}
         }
         drop(self.replace(leader, self.launch(leader)?));
         Ok(())
