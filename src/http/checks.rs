@@ -17,7 +17,7 @@ use crate::protocol::ids::{
     OwnerId, RESOURCE_MAX_BYTES, Resource, is_blank, is_printable,
 };
 use crate::protocol::token::Token;
-use crate::store::cluster::RefusedWrite;
+use crate::store::cluster::{GUARD_MAX_BYTES, RefusedWrite};
 
 const TTL_MAX_SECONDS: u64 = 86_400;
 const WAIT_MAX_SECONDS: u64 = 240;
@@ -29,7 +29,6 @@ const REQUEST_ID_MAX_BYTES: usize = 128;
 const LIST_LIMIT_DEFAULT: u32 = 100;
 const LIST_LIMIT_MAX: u32 = 500;
 const TOKENS_MAX: usize = 100;
-const GUARD_MAX_BYTES: usize = 128;
 
 /// Returns a valid request for a lock. `pod` is the default owner.
 pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Problem> {

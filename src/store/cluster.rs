@@ -60,6 +60,9 @@ pub trait EventStore: Send + Sync + 'static {
     async fn write(&self, note: &Event) -> Result<(), StoreError>;
 }
 
+/// The maximum length of [`RefusedWrite::guard`].
+pub const GUARD_MAX_BYTES: usize = 128;
+
 /// A write that a guarded resource refused, because its token is stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedWrite {

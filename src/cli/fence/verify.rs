@@ -12,12 +12,10 @@ use crate::cli::client::{Response, Server};
 use crate::fence::{Refused, Report, ReportError, Verdict, Verify};
 use crate::protocol::ids::Resource;
 use crate::protocol::token::Token;
+use crate::store::cluster::GUARD_MAX_BYTES;
 
 /// The sidecar's own limit for a read is shorter.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// The maximum length of the name of a guarded resource, in bytes.
-const GUARD_MAX: usize = 128;
 
 /// A sidecar.
 pub(super) struct Sidecar {
@@ -33,7 +31,7 @@ impl Sidecar {
             Some(upstream) => format!("leasehold fence of {upstream}"),
             None => "leasehold fence".to_owned(),
         };
-        guard.truncate(GUARD_MAX); // An authority is ASCII.
+        guard.truncate(GUARD_MAX_BYTES); // An authority is ASCII.
         Self { server, guard }
     }
 
