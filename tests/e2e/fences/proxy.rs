@@ -27,7 +27,7 @@ struct Fenced {
     fence: Daemon,
     /// Of the fence, or of the proxy that asks it.
     url: String,
-    _front: Option<Process>,
+    front: Option<Process>,
 }
 
 /// Returns the command of a fence in front of a service.
@@ -70,7 +70,7 @@ impl Fenced {
             service,
             fence,
             url,
-            _front: None,
+            front: None,
         })
     }
 }
@@ -98,6 +98,14 @@ async fn append(client: &Client, url: &str, append: &Append) -> Result<Written> 
 
 impl Store for Fenced {
     type Connection = Client;
+
+    /// Longer than `--settle`, for which a fence waits that does not see when requests end.
+    fn lease(&self) -> Duration {
+        match self.front {
+            Some(_) => Duration::from_millis(1500),
+            None => Duration::ZERO,
+        }
+    }
 
     async fn connect(&self) -> Result<Client> {
         answers(&self.url).await?;

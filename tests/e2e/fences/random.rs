@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures::future::join_all;
+use leasehold::protocol::time::Moment;
 use tokio::sync::Mutex;
 
 use super::store::{Append, Store, Written};
@@ -27,6 +28,7 @@ struct Run<'s, S> {
     lease: Cell<Option<(u64, usize)>>,
     /// The last token of a grant. The mutex is locked during a grant.
     granted: Mutex<u64>,
+    granted_at: Cell<Option<Moment>>,
     random: RefCell<fastrand::Rng>,
     answers: Cell<usize>,
     /// How many entries were accepted when a writer repeated them.
@@ -78,6 +80,7 @@ async fn play(store: &impl Store, crashes: usize) -> Result<(History, usize)> {
         events: RefCell::default(),
         lease: Cell::new(None),
         granted: Mutex::new(1000),
+        granted_at: Cell::new(None),
         random: RefCell::new(fastrand::Rng::with_seed(seed())),
         answers: Cell::new(0),
         repeated: Cell::new(0),
@@ -144,10 +147,14 @@ impl<S: Store> Run<'_, S> {
         }
     }
 
-    /// Ends the current lease, and begins one of this writer, with a larger token. The writer whose lease it was is not
+    /// Ends the current lease, if it has lasted long enough, and begins one of this writer, with a larger token. The writer whose lease it was is not
     /// notified, and continues to write.
     async fn acquire(&self, writer: &mut Writer) {
         let mut last = self.granted.lock().await;
+        let lasts_longer = |at: Moment| now() < at.after(self.store.lease());
+        if self.granted_at.get().is_some_and(lasts_longer) {
+            return;
+        }
         if let Some((token, former)) = self.lease.take() {
             let mut former = Process::new(format!("lease-of-{former}-{token}"));
             self.record(|at| former.info(at, Op::believes_end(&token.to_string())));
@@ -163,6 +170,7 @@ impl<S: Store> Run<'_, S> {
             return;
         }
         self.lease.set(Some((token, writer.number)));
+        self.granted_at.set(Some(now()));
         self.record(|at| writer.process.ok(at, invoked, granted));
         writer.token = Some(token);
     }

@@ -48,6 +48,12 @@ pub(super) trait Store {
         true
     }
 
+    /// How long each lease lasts at least. A fence that waits after it allowed an older request accepts almost nothing if
+    /// a newer lease always comes before the wait ends.
+    fn lease(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Returns the log, in the order in which the store recorded its entries.
     async fn entries(&self) -> Result<Vec<Entry>>;
 

@@ -148,7 +148,7 @@ async fn start(front: Front) -> Result<Fenced> {
         service,
         fence,
         url,
-        _front: Some(process),
+        front: Some(process),
     })
 }
 
@@ -272,7 +272,7 @@ async fn envoy_asks_when_it_has_the_body() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the servers of `make fences`"]
 async fn no_older_token_passes_while_nginx_asks() -> Result<()> {
-    run(&start(Front::Nginx).await?, 1).await?;
+    run(&start(Front::Nginx).await?, 2).await?;
     Ok(())
 }
 
