@@ -28,6 +28,7 @@ struct Run<'s, S> {
     lease: Cell<Option<(u64, usize)>>,
     /// The last token of a grant. The mutex is locked during a grant.
     granted: Mutex<u64>,
+    /// When the last lease began.
     granted_at: Cell<Option<Moment>>,
     random: RefCell<fastrand::Rng>,
     answers: Cell<usize>,
@@ -147,8 +148,8 @@ impl<S: Store> Run<'_, S> {
         }
     }
 
-    /// Ends the current lease, if it has lasted long enough, and begins one of this writer, with a larger token. The writer whose lease it was is not
-    /// notified, and continues to write.
+    /// Ends the current lease, if it has lasted long enough, and begins one of this writer, with a larger token. The
+    /// writer whose lease it was is not notified, and continues to write.
     async fn acquire(&self, writer: &mut Writer) {
         let mut last = self.granted.lock().await;
         let lasts_longer = |at: Moment| now() < at.after(self.store.lease());

@@ -235,7 +235,8 @@ impl Store for Replicas {
         Ok(self.service.entries())
     }
 
-    /// Kills the leader, or suspends or partitions it until the next one has accepted entries, in turn.
+    /// Kills the leader, suspends it, or cuts its sidecar's way to the API server, in turn. The last two end when the
+    /// next leader has accepted entries.
     async fn crash(&self) -> Result<()> {
         let leader = self.until_one_leads().await?;
         let crashes = self.crashes.get();
