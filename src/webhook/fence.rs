@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::annotations::PodSettings;
 use super::obstacles;
+use super::quantity::Quantity;
 use super::sidecar::{self, SidecarSettings};
 use crate::protocol::ids::Resource;
 
@@ -17,6 +18,12 @@ pub(super) const STATE_VOLUME: &str = "leasehold-fence-state";
 const STATE_DIRECTORY: &str = "/var/run/leasehold-fence";
 /// Room for the tokens of 100,000 locks with long names, while they are rewritten.
 const STATE_LIMIT: &str = "256Mi";
+/// Connections of clients at once.
+const CONNECTIONS_MAX: u32 = 1_024;
+/// Requests at once.
+const REQUESTS_MAX: u32 = 512;
+/// The smallest limit of memory. So many slow clients took 115 MiB, and there must be room for 100,000 tokens.
+const MEMORY: &str = "256Mi";
 /// The port for clients.
 const PORT: u16 = 7375;
 /// The port of health and metrics.
@@ -91,6 +98,11 @@ pub(super) fn container(
             &format!("http://127.0.0.1:{app}"),
         ),
         sidecar::set("LEASEHOLD_FENCE_STATE_DIR", STATE_DIRECTORY),
+        sidecar::set(
+            "LEASEHOLD_FENCE_MAX_CONNECTIONS",
+            &CONNECTIONS_MAX.to_string(),
+        ),
+        sidecar::set("LEASEHOLD_FENCE_MAX_REQUESTS", &REQUESTS_MAX.to_string()),
     ]);
     if let Some(lock) = lock {
         env.push(sidecar::set("LEASEHOLD_FENCE_RESOURCE", lock.as_str()));
@@ -110,11 +122,10 @@ pub(super) fn container(
         "securityContext": sidecar::security_context(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     });
-    sidecar::set_image_and_resources(
-        &mut container,
-        sidecar_settings,
-        &sidecar_settings.helper_resources,
-    );
+    let memory = Quantity::parse(MEMORY).expect("MEMORY must be a quantity");
+    let resources = sidecar_settings.helper_resources.clone();
+    let resources = resources.with_memory(&memory);
+    sidecar::set_image_and_resources(&mut container, sidecar_settings, &resources);
     container
 }
 

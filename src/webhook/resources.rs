@@ -72,6 +72,19 @@ impl Resources {
         }
     }
 
+    /// Returns the same with a larger limit of memory, if there is one and it is smaller. A request that was equal to it
+    /// stays equal.
+    pub(super) fn with_memory(mut self, at_least: &Quantity) -> Self {
+        let Some(limit) = self.limits.get("memory").filter(|limit| *limit < at_least) else {
+            return self;
+        };
+        if self.requests.get("memory") == Some(limit) {
+            self.requests.insert("memory".to_owned(), at_least.clone());
+        }
+        self.limits.insert("memory".to_owned(), at_least.clone());
+        self
+    }
+
     /// Checks what the API server would reject, with an error that names the sidecar and not its
     /// index in the pod.
     pub(super) fn check(&self) -> Result<(), InvalidResources> {
@@ -190,6 +203,31 @@ mod tests {
             ("{}", false),
         ] {
             assert_eq!(resources(json).are_guaranteed(), guaranteed, "{json}");
+        }
+    }
+
+    #[test]
+    fn smaller_limit_of_memory_is_raised() {
+        let at_least = Quantity::parse("256Mi").unwrap();
+        for (before, after) in [
+            (
+                r#"{"requests":{"memory":"32Mi"},"limits":{"memory":"64Mi"}}"#,
+                r#"{"requests":{"memory":"32Mi"},"limits":{"memory":"256Mi"}}"#,
+            ),
+            (
+                r#"{"requests":{"cpu":"1","memory":"64Mi"},"limits":{"cpu":"1","memory":"64Mi"}}"#,
+                r#"{"requests":{"cpu":"1","memory":"256Mi"},"limits":{"cpu":"1","memory":"256Mi"}}"#,
+            ),
+            (
+                r#"{"limits":{"memory":"1Gi"}}"#,
+                r#"{"limits":{"memory":"1Gi"}}"#,
+            ),
+            (
+                r#"{"requests":{"memory":"32Mi"}}"#,
+                r#"{"requests":{"memory":"32Mi"}}"#,
+            ),
+        ] {
+            assert_eq!(resources(before).with_memory(&at_least), resources(after));
         }
     }
 

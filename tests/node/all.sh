@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # Modules of tests/node.
-readonly OUTAGE=(outage:: uninstall::) IDLE=(docs:: freeze::)
+readonly OUTAGE=(outage:: uninstall::) IDLE=(docs:: fence:: freeze::)
 
 main() {
   local others=() module failed=''

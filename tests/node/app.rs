@@ -43,6 +43,17 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Parses the output of curl with `--write-out '\n%{http_code}'`.
+    pub(crate) fn of_curl(output: &str) -> Result<Self> {
+        let (body, status) = output
+            .rsplit_once('\n')
+            .context("curl must print the status")?;
+        Ok(Self {
+            status: status.trim().parse()?,
+            body: serde_json::from_str(body).unwrap_or_else(|_| json!(body)),
+        })
+    }
+
     /// Returns the body, if the status is this one.
     pub(crate) fn with(self, status: u16) -> Result<Value> {
         ensure!(self.status == status, "expected {status}: {self:?}");
@@ -131,13 +142,7 @@ impl App {
             .machine
             .exec(&container(&self.pod, "app")?, &command)
             .await?;
-        let (body, status) = said
-            .rsplit_once('\n')
-            .context("curl must print the status")?;
-        Ok(Answer {
-            status: status.trim().parse()?,
-            body: serde_json::from_str(body).unwrap_or_else(|_| json!(body)),
-        })
+        Answer::of_curl(&said)
     }
 
     /// Tries to acquire a lock.

@@ -18,6 +18,7 @@ mod pods;
 mod death;
 mod docs;
 mod election;
+mod fence;
 mod flood;
 mod freeze;
 mod handover;
