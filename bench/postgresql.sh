@@ -25,11 +25,15 @@ start() {
   psql "${connect[@]}" --quiet --no-psqlrc --command CHECKPOINT
 }
 
-# One row by a single statement, by a transaction, and by a transaction sent as one pipeline, and the five statements of
-# pgbench's own transaction (TPC-B): each with and without a fence.
+# An update by a single statement, by a transaction that is one pipeline, and by a transaction with a round trip for each
+# statement, and the five statements of pgbench's own transaction (TPC-B): each with and without a fence.
 write_scripts() {
-  local fence="SELECT leasehold.fence('account', 1000);"
   local row='UPDATE account SET balance = balance + 1 WHERE id = 1;'
+  echo "$row" >"$directory/statement"
+  echo "${row/WHERE/WHERE (SELECT leasehold.fence(\'account\', 1000)) AND}" >"$directory/statement-condition"
+  echo 'UPDATE account SET balance = balance + 1, fencing_token = 1000 WHERE id = 1 AND fencing_token <= 1000;' \
+    >"$directory/statement-column"
+  printf 'BEGIN;\n%s\nEND;\n' "$row" >"$directory/row"
   cat >"$directory/all" <<'SQL'
 \set aid random(1, 1000000)
 \set bid random(1, 10)
@@ -43,18 +47,20 @@ UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid;
 INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
 END;
 SQL
-  sed "s/^BEGIN;/BEGIN; $fence/" "$directory/all" | tr '\n' '\r' | sed 's/; SELECT/;\rSELECT/' | tr '\r' '\n' >"$directory/all-function"
-  echo "$row" >"$directory/statement"
-  echo "${row/WHERE/WHERE (SELECT leasehold.fence(\'account\', 1000)) AND}" >"$directory/statement-function"
-  echo 'UPDATE account SET balance = balance + 1, fencing_token = 1000 WHERE id = 1 AND fencing_token <= 1000;' \
-    >"$directory/statement-column"
-  printf 'BEGIN;\n%s\nEND;\n' "$row" >"$directory/row"
-  printf 'BEGIN;\n%s\n%s\nEND;\n' "$fence" "$row" >"$directory/row-function"
-  pipeline "$directory/row" >"$directory/pipeline"
-  pipeline "$directory/row-function" >"$directory/pipeline-function"
+  # The function with a round trip of its own, or in that of BEGIN.
+  local kind begin="BEGIN;\\nSELECT leasehold.fence('account', 1000);"
+  for kind in row all; do
+    sed "s/^BEGIN;/$begin/" "$directory/$kind" >"$directory/$kind-apart"
+    sed "s/^BEGIN;/\\\\startpipeline\\n$begin\\n\\\\endpipeline/" "$directory/$kind" >"$directory/$kind-together"
+  done
+  pipeline row pipeline
+  pipeline row-apart pipeline-function
 }
 
-pipeline() { echo '\startpipeline' && cat "$1" && echo '\endpipeline'; }
+# pipeline KIND PIPELINE: writes the same transaction, sent as one pipeline.
+pipeline() {
+  { echo '\startpipeline' && cat "$directory/$1" && echo '\endpipeline'; } >"$directory/$2"
+}
 
 # compare WITHOUT WITH...: prints the median of each kind of transaction, and its ratio to the first. The third field of
 # pgbench's log is the latency in µs, the fourth the number of the file.
@@ -79,7 +85,7 @@ median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
 trap 'stop_servers; rm -rf "$directory"' EXIT
 start
 write_scripts
-compare statement statement-function statement-column
-compare row row-function
+compare statement statement-condition statement-column
 compare pipeline pipeline-function
-compare all all-function
+compare row row-together row-apart
+compare all all-together all-apart

@@ -58,7 +58,9 @@ fn controllers_of_the_page_are_the_tested_ones() {
 fn services_of_the_page_are_the_tested_ones() {
     let page = include_str!("../../docs/fencing-http.md");
     let go = include_str!("../fences/middleware/go/main.go").replace("\n\t", "\n");
-    let python = include_str!("../fences/middleware/python/service.py").to_owned();
+    let python = include_str!("../fences/middleware/python/service.py");
+    let django = include_str!("../fences/middleware/python/django_service.py");
+    let python = format!("{python}{django}");
     let express = include_str!("../fences/middleware/express/service.mjs").to_owned();
     let spring = include_str!("../fences/middleware/spring/src/main/java/example/Service.java");
     let spring = spring.replace("\n  ", "\n");

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.asgi import FencingTokens, refusal
+from leasehold.asgi import FencingTokens, refusal, stale_problem
 
 SQLITE = Path(__file__).parents[3] / "fences/sqlite/20261128000000_leasehold_fence.up.sql"
 MARIADB = "CONSTRAINT `stale_fencing_token` failed for `db`.`leasehold_fences`"
@@ -157,6 +157,11 @@ def test_refusal_of_fence_is_answered(error: Exception, text: str) -> None:
         assert detail.endswith(f": {text}")
 
 
+def test_app_that_answers_itself_has_the_same_answer() -> None:
+    _, body = call(FencingTokens(App(POSTGRESQL)), "PUT", b"5")
+    assert json.loads(body["body"]) == stale_problem(POSTGRESQL)
+
+
 DUPLICATE = SqlError("23505", "Key (name)=(stale fencing token) already exists.")
 WRAPPED = RuntimeError(str(DUPLICATE))
 WRAPPED.__cause__ = DUPLICATE
@@ -180,6 +185,7 @@ CIRCULAR.__cause__.__cause__ = CIRCULAR
 )
 def test_other_error_passes_through(error: Exception) -> None:
     assert refusal(error) is None
+    assert stale_problem(error) is None
     with pytest.raises(type(error)) as raised:
         call(FencingTokens(App(error)), "PUT", b"5")
     assert raised.value is error

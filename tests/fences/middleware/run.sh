@@ -27,10 +27,17 @@ start_go() {
 
 build_python() { "$repository/scripts/python.sh" "$here/python/requirements.txt" "$work/python"; }
 
-start_python() {
-  export DATABASE=postgres://postgres@127.0.0.1:$postgresql/python
+start_python() { start_asgi python service "$1"; }
+
+build_django() { build_python; }
+
+start_django() { start_asgi django django_service "$1"; }
+
+# start_asgi <database> <module> <port>
+start_asgi() {
+  export DATABASE=postgres://postgres@127.0.0.1:$postgresql/$1
   export PYTHONPATH=$repository/clients/python/src PYTHONDONTWRITEBYTECODE=1
-  exec "$work/python/venv/bin/python" -m uvicorn --app-dir "$here/python" --port "$1" --log-level warning service:app
+  exec "$work/python/venv/bin/python" -m uvicorn --app-dir "$here/python" --port "$3" --log-level warning "$2:app"
 }
 
 build_express() {
@@ -110,5 +117,5 @@ redis=$(free_port)
 start_postgresql "$scratch/postgresql" "$postgresql" -F
 start_redis "$scratch/redis" "$redis"
 redis-cli -p "$redis" -e -x FUNCTION LOAD REPLACE <"$repository/fences/redis/leasehold.lua" >"$scratch/redis/library"
-[ $# -gt 0 ] || set -- go python express spring
+[ $# -gt 0 ] || set -- go python django express spring
 for language in "$@"; do story "$language"; done

@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
-__all__ = ["FencingTokens", "refusal"]
+__all__ = ["FencingTokens", "refusal", "stale_problem"]
 
 # The types of the ASGI specification. Frameworks have types of their own with this structure.
 _Scope = MutableMapping[str, Any]
@@ -38,7 +38,8 @@ class FencingTokens:
     The token is an int: `request.state.fencing_token` in Starlette and FastAPI, and
     `scope["state"]["fencing_token"]` in any framework. A request without a token is answered with
     428, one whose token is not valid with 400, and one whose handler raises a fence's refusal with
-    412. Requests with an unfenced method need no token. Other errors pass through.
+    412. Requests with an unfenced method need no token. Other errors pass through. An error that
+    the app answers itself does not reach this: see `stale_problem`.
     """
 
     def __init__(self, app: _App, unfenced: Collection[str] = ("GET", "HEAD", "OPTIONS")) -> None:
@@ -55,7 +56,8 @@ class FencingTokens:
             detail = (
                 "send the fencing token of your lease in the header X-Fencing-Token with each write"
             )
-            await _answer(send, 428, "token_required", "Fencing token is required", detail)
+            problem = _problem(428, "token_required", "Fencing token is required", detail)
+            await _answer(send, problem)
             return
         token = int(values[0]) if _TOKEN.fullmatch(values[0]) else 0
         if len(values) > 1 or not 0 < token <= _LARGEST:
@@ -63,7 +65,8 @@ class FencingTokens:
                 "send the header X-Fencing-Token once, with a whole number from 1 to "
                 f"{_LARGEST} in decimal digits"
             )
-            await _answer(send, 400, "token_invalid", "Fencing token is not valid", detail)
+            problem = _problem(400, "token_invalid", "Fencing token is not valid", detail)
+            await _answer(send, problem)
             return
 
         has_started = False
@@ -78,13 +81,25 @@ class FencingTokens:
             await self._app({**scope, "state": state}, receive, observed)
         except Exception as error:
             # A server aborts a response that has started, if the error reaches it.
-            if has_started or (text := refusal(error)) is None:
+            stale = None if has_started else stale_problem(error)
+            if stale is None:
                 raise
-            detail = (
-                "a newer lease exists: stop working, and do not repeat the request. "
-                f"The store's answer: {text}"
-            )
-            await _answer(send, 412, "stale_token", "Fencing token is stale", detail)
+            await _answer(send, stale)
+
+
+def stale_problem(error: BaseException) -> dict[str, Any] | None:
+    """Returns the problem document for a fence's refusal, or None.
+
+    For a framework that answers all errors itself, such as Django: answer with this document, the
+    status 412 and the type `application/problem+json`.
+    """
+    if (text := refusal(error)) is None:
+        return None
+    detail = (
+        "a newer lease exists: stop working, and do not repeat the request. "
+        f"The store's answer: {text}"
+    )
+    return _problem(412, "stale_token", "Fencing token is stale", detail)
 
 
 def refusal(error: BaseException) -> str | None:
@@ -114,14 +129,17 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-async def _answer(send: _Send, status: int, code: str, title: str, detail: str) -> None:
-    """Sends a problem document (RFC 9457)."""
+def _problem(status: int, code: str, title: str, detail: str) -> dict[str, Any]:
+    """Returns a problem document (RFC 9457)."""
     kind = f"urn:leasehold:problem:{code}"
-    document = {"type": kind, "title": title, "status": status, "code": code, "detail": detail}
-    body = json.dumps(document).encode()
+    return {"type": kind, "title": title, "status": status, "code": code, "detail": detail}
+
+
+async def _answer(send: _Send, problem: dict[str, Any]) -> None:
+    body = json.dumps(problem).encode()
     headers = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),
     ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.start", "status": problem["status"], "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -29,11 +29,10 @@ func main() {
 		}
 		ctx, token := r.Context(), httpfence.Token(r.Context())
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SELECT leasehold.fence('report', $1)", token); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, "UPDATE report SET body = $1", string(body))
-			return err
+			batch := &pgx.Batch{}
+			batch.Queue("SELECT leasehold.fence('report', $1)", token)
+			batch.Queue("UPDATE report SET body = $1", string(body))
+			return tx.SendBatch(ctx, batch).Close()
 		})
 	}))
 	log.Fatal(http.ListenAndServe(os.Getenv("ADDRESS"), httpfence.Require(mux)))

@@ -21,7 +21,7 @@ app.add_middleware(FencingTokens)
 @app.put("/report")
 async def put(request: Request) -> None:
     body, token = (await request.body()).decode(), request.state.fencing_token
-    async with await connect() as connection:  # one transaction
+    async with await connect() as connection, connection.pipeline():  # one transaction
         await connection.execute("SELECT leasehold.fence('report', %s)", (token,))
         await connection.execute("UPDATE report SET body = %s", (body,))
 
