@@ -45,6 +45,11 @@ pub use reports::{Refused, Report, ReportError};
 pub use rules::{Rules, Source, paths};
 pub use server::ConnectionLimits;
 
+/// How much of a body a stream of HTTP/2 holds whose receiver reads slowly.
+const STREAM_WINDOW: u32 = 128 * 1024;
+/// No limit for all streams together: a few of them would use it up, and stop the others of their connection.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+
 /// What a fence is made of.
 pub struct Fence {
     /// The service. `None` if another proxy forwards the requests, and asks here whether it may.

@@ -18,6 +18,7 @@ use super::gate::Pass;
 use super::headers;
 use super::refusal::{Code, Refusal};
 use super::tunnel::Tunnel;
+use super::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::clock::Clock;
 
 /// The buffer of a connection to the service, including the head of a response. It fills if a client reads slowly.
@@ -72,6 +73,9 @@ impl Forwarder {
             .pool_idle_timeout(upstream.idle)
             .http2_only(upstream.is_http2)
             .http1_max_buf_size(BUFFER_MAX_BYTES)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_max_send_buf_size(STREAM_WINDOW as usize)
             .build(connector);
         Self {
             clock,

@@ -1,6 +1,7 @@
 //! Clients and services that speak HTTP/2 without TLS, and gRPC.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::channel::{mpsc, oneshot};
@@ -13,6 +14,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::raw::header;
@@ -231,4 +233,63 @@ async fn cancelled_call_is_cancelled_at_the_service() {
     let (_request, respond) = calls.next().await;
     answer(respond, body().1);
     assert_eq!(response.await.unwrap().unwrap().status(), 200);
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sends more than the buffers of the fence and the system hold.
+fn flood(sent: &Parts) {
+    let part = Bytes::from(vec![b'a'; 1024 * 1024]);
+    for _ in 0..32 {
+        sent.unbounded_send(Frame::data(part.clone())).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn stalled_body_does_not_block_others_of_its_connection() {
+    let (fence, service) = Fence::before_service(&[]).await;
+    let mut client = connect(&fence).await;
+    let (sent, request) = body();
+    let _stalled = tokio::spawn(client.send_request(call(7, request)));
+    flood(&sent);
+    // The service reads the head, and nothing of the body any more.
+    let (_stalled_upstream, _head) = service.request().await;
+    let mut before = usize::MAX;
+    while before != sent.len() {
+        before = sent.len();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert!(before > 0, "the whole body was sent");
+    let (sent, request) = body();
+    let _other = tokio::spawn(client.send_request(call(7, request)));
+    let (mut upstream, _head) = service.request().await;
+    sent.unbounded_send(data("other")).unwrap();
+    drop(sent);
+    upstream.until("other\r\n0\r\n\r\n").await;
+}
+
+/// With HTTP/2, all requests have one connection to the service.
+#[tokio::test]
+async fn slow_readers_do_not_block_other_responses() {
+    let (fence, mut calls) = Calls::behind_fence(&[]).await;
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        let mut client = connect(&fence).await;
+        let response = tokio::spawn(client.send_request(call(7, body().1)));
+        let (_request, respond) = calls.next().await;
+        let (sent, unread) = body();
+        flood(&sent);
+        answer(respond, unread);
+        slow.push((client, response.await.unwrap().unwrap()));
+    }
+    let mut client = connect(&fence).await;
+    let response = tokio::spawn(client.send_request(call(7, body().1)));
+    let (_request, respond) = calls.next().await;
+    let (sent, other) = body();
+    sent.unbounded_send(data("other")).unwrap();
+    answer(respond, other);
+    let mut response = response.await.unwrap().unwrap();
+    let other = timeout(PATIENCE, part(response.body_mut())).await;
+    assert_eq!(other.expect("the other response"), "other");
+    drop(slow);
 }
