@@ -1,7 +1,8 @@
 //! `leasehold fence` as a process, between clients and services that these tests play byte by byte: what it
-//! forwards and refuses, its limits, its stops, its log, and a corpus of request smuggling.
+//! forwards and refuses, its limits, its stops, its log and admin port, and a corpus of request smuggling.
 
 mod access_log;
+mod admin;
 mod authorize;
 mod flags;
 mod http2;
@@ -56,8 +57,9 @@ fn verifying_command(state: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command
         .args(["fence", "--log-format=json"])
-        .args(["--listen=127.0.0.1:0", "--admin-listen=none"])
-        // A flag overrides it.
+        .arg("--listen=127.0.0.1:0")
+        // Flags override them.
+        .env("LEASEHOLD_FENCE_ADMIN_LISTEN", "none")
         .env("LEASEHOLD_FENCE_SETTLE", "0")
         .arg("--state-dir")
         .arg(state)

@@ -7,10 +7,11 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Error};
+use leasehold_client::{Election, Unsent};
 use serde_json::json;
 
 use super::objects::guard;
-use crate::harness::TakeOver;
+use crate::harness::{PATIENCE, TakeOver, eventually};
 use crate::support::Pair;
 
 /// Writes in each way that a controller writes.
@@ -84,5 +85,46 @@ async fn stale_controller_of_kube_rs_cannot_write() -> Result<()> {
     }
     let plain = Api::<ConfigMap>::namespaced(namespace.client.clone(), &namespace.name);
     plain.patch("guarded", &none, &Patch::Merge(&data)).await?;
+    Ok(())
+}
+
+/// Runs for an election through a sidecar, and returns once it leads.
+async fn leader(sidecar: &str) -> Result<Election> {
+    let client = leasehold_client::Client::new(sidecar)?;
+    let election = client.elect("controller", |lease, election| election.wait(lease));
+    eventually("the lead", PATIENCE, async || election.token()).await?;
+    Ok(election)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn only_the_leader_of_an_election_writes() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("fence-lead", TakeOver::Peer, 5).await?;
+    guard(&namespace, "guarded", "election:controller").await?;
+    let maps = |election: &Election| {
+        let election = election.clone();
+        let client = namespace.client.clone();
+        let fenced = leasehold_client::fenced(client, move || election.token(), drop::<u64>);
+        Api::<ConfigMap>::namespaced(fenced, &namespace.name)
+    };
+
+    let first = leader(&a.url).await?;
+    let of_first = maps(&first);
+    write(&of_first).await?;
+    a.kill9()?;
+    let lost = async || first.token().is_none().then_some(());
+    eventually("the end of the first lead", PATIENCE, lost).await?;
+    let unsent = write(&of_first).await.err();
+    let unsent = unsent.context("a write without the lead was sent")?;
+    ensure!(
+        matches!(&unsent, Error::Service(why) if why.downcast_ref() == Some(&Unsent::NoToken)),
+        "{unsent:?}"
+    );
+
+    let second = leader(&b.url).await?;
+    write(&maps(&second)).await?;
+    for election in [first, second] {
+        election.stop();
+    }
     Ok(())
 }

@@ -1,14 +1,16 @@
 //! The fences of MariaDB, on Debian's server.
 
+mod locks;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
 use sqlx::migrate::Migrator;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
 use sqlx::{ConnectOptions as _, Connection as _, Error, query, query_as};
 
-use super::random::run;
+use super::random::{run, run_with_violation};
 use super::server::{Daemon, migrations, new_directory, output, unprivileged};
 use super::store::{Append, Store, Written};
 use super::story::{Story, stale_writer_is_refused};
@@ -36,12 +38,14 @@ const TABLES: &str = "
     GRANT SELECT, UPDATE ON app.body TO app@localhost;";
 
 /// How a writer passes the fence.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// `CALL leasehold_fence`.
     Procedure,
     /// The guard column of the row that is written.
     Column,
+    /// Not at all.
+    None,
 }
 
 /// A server, and the writers' form of the fence.
@@ -129,6 +133,7 @@ impl Store for Fenced {
         let written = match self.form {
             Form::Procedure => append_by_procedure(connection, append).await?,
             Form::Column => append_by_column(connection, append).await?,
+            Form::None => insert(connection, append).await?,
         };
         // The refusal does not end the transaction.
         let end = if written == Written::Stale {
@@ -142,7 +147,7 @@ impl Store for Fenced {
 
     async fn entries(&self) -> Result<Vec<Entry>> {
         let mut connection = self.connect().await?;
-        if self.form == Form::Procedure {
+        if self.form != Form::Column {
             let select = query_as("SELECT token, value FROM entry ORDER BY number");
             let rows: Vec<(i64, String)> = select.fetch_all(&mut connection).await?;
             let entry = |(token, value): (i64, String)| Entry {
@@ -178,6 +183,10 @@ async fn append_by_procedure(connection: &mut MySqlConnection, append: &Append) 
             Err(error.into())
         };
     }
+    insert(connection, append).await
+}
+
+async fn insert(connection: &mut MySqlConnection, append: &Append) -> Result<Written> {
     tokio::time::sleep(append.pause).await;
     let insert = query("INSERT IGNORE INTO entry (token, value) VALUES (?, ?)");
     insert
@@ -226,6 +235,13 @@ async fn no_older_token_passes_after_a_newer_one() -> Result<()> {
 async fn guard_column_refuses_older_tokens() -> Result<()> {
     run(&Fenced::start(Form::Column).await?, 1).await?;
     Ok(())
+}
+
+/// The control: the same run without a fence has violations.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn run_without_fence_is_noticed() -> Result<()> {
+    run_with_violation(&Fenced::start(Form::None).await?, 0, "back to token").await
 }
 
 /// The rights that docs/fencing.md gives to the app's user.

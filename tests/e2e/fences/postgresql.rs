@@ -2,6 +2,7 @@
 
 mod failover;
 mod isolation;
+mod locks;
 mod rights;
 mod server;
 mod unknown;
@@ -203,6 +204,21 @@ async fn fence_as_a_condition_refuses_older_tokens() -> Result<()> {
 #[ignore = "needs the servers of `make fences`"]
 async fn guard_column_refuses_older_tokens() -> Result<()> {
     run(&Fenced::start(Form::Column).await?, 4).await?;
+    Ok(())
+}
+
+/// With `<` instead of `<=`, each token writes once.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn strict_guard_column_refuses_a_repetition() -> Result<()> {
+    let server = Server::start().await?;
+    let mut connection = server.connect().await?;
+    let update = "UPDATE report SET entries = entries || 'new'::text, fencing_token = $1
+        WHERE id = 1 AND fencing_token < $1";
+    for (token, rows) in [(1000_i64, 1), (1000, 0), (999, 0), (1001, 1), (1001, 0)] {
+        let updated = query(update).bind(token).execute(&mut connection).await?;
+        assert_eq!(updated.rows_affected(), rows, "{token}");
+    }
     Ok(())
 }
 

@@ -12,14 +12,19 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use reqwest::{Client, StatusCode};
+use serde_json::json;
 
 use super::random::{run, run_with_violation};
 use super::server::{Daemon, new_directory};
 use super::store::{Append, Store, Written};
 use super::story::{Story, stale_writer_is_refused_by};
-use crate::harness::{PATIENCE, Process, eventually, own_port};
+use crate::harness::{PATIENCE, Process, TakeOver, eventually, own_port};
 use crate::history::Entry;
+use crate::support::Pair;
 use service::Service;
+
+/// `--settle` of the fences.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// A service, and the fence in front of it.
 struct Fenced {
@@ -43,7 +48,8 @@ fn fence_command(directory: &Path, port: u16) -> Command {
     command
         .arg("fence")
         .args(["--listen", &format!("127.0.0.1:{port}")])
-        .args(["--admin-listen", "none", "--settle", "1"])
+        .args(["--admin-listen", "none"])
+        .args(["--settle", &SETTLE.as_secs().to_string()])
         .arg("--state-dir")
         .arg(directory.join("state"));
     command
@@ -81,7 +87,7 @@ async fn append(client: &Client, url: &str, append: &Append) -> Result<Written> 
         .post(format!("{url}/log"))
         .header("x-fencing-token", append.token)
         .header("x-fencing-resource", "log")
-        // Long enough for the next process to have started, and shorter than `--settle`.
+        // Long enough for the next process to have started, and shorter than [`SETTLE`].
         .header(
             "x-pause-micros",
             (append.pause.as_micros() * 15).to_string(),
@@ -99,10 +105,10 @@ async fn append(client: &Client, url: &str, append: &Append) -> Result<Written> 
 impl Store for Fenced {
     type Connection = Client;
 
-    /// Longer than `--settle`, for which a fence waits that does not see when requests end.
+    /// Longer than `--settle`, which a fence behind a proxy waits.
     fn lease(&self) -> Duration {
         match self.front {
-            Some(_) => Duration::from_millis(1500),
+            Some(_) => SETTLE * 3 / 2,
             None => Duration::ZERO,
         }
     }
@@ -227,4 +233,41 @@ async fn stale_worker_cannot_write() -> Result<()> {
     let url = format!("http://127.0.0.1:{port}");
     let fence = |directory: &Path| fence(directory, &service.url, port);
     stale_worker_is_refused(&url, &service, port, fence).await
+}
+
+/// The control believes each token, as a fence without verification does.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn fence_that_lost_its_state_asks_the_lock() -> Result<()> {
+    let pair = Pair::start("fences", TakeOver::Peer, 5).await?;
+    let body = json!({"resource": "log", "ttlSeconds": 1});
+    let old = pair.a.acquire_with(&body).await?.granted()?.token;
+    let body = json!({"resource": "log", "ttlSeconds": 30, "waitSeconds": 60});
+    let new = pair.b.acquire_with(&body).await?.granted()?.token;
+    ensure!(new > old, "{new} after {old}");
+
+    let service = Service::start().await?;
+    let client = Client::new();
+    let port = own_port()?;
+    let url = format!("http://127.0.0.1:{port}");
+    for (token, verification, expected) in [
+        (new, &["--url", &pair.b.url][..], Written::Accepted),
+        (old, &["--url", &pair.b.url], Written::Stale),
+        (old, &["--trust-tokens"], Written::Accepted),
+    ] {
+        let directory = new_directory("proxy")?;
+        let mut command = fence(&directory, &service.url, port);
+        command.args(verification);
+        let _fence = Process::spawn("fence", &mut command, &directory.join("log"))?;
+        let started = async || answers(&url).await.ok();
+        eventually("the fence", PATIENCE, started).await?;
+        let one = Append {
+            token,
+            value: format!("{token} {}", verification[0]),
+            pause: Duration::ZERO,
+        };
+        let written = append(&client, &url, &one).await?;
+        ensure!(written == expected, "{one:?}: {written:?}");
+    }
+    Ok(())
 }

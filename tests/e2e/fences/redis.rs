@@ -6,7 +6,7 @@ mod losses;
 mod refusals;
 mod server;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
 
@@ -66,35 +66,29 @@ fn is_stale(error: &RedisError) -> bool {
     error.code() == Some("STALETOKEN")
 }
 
-/// Appends an entry to the log, and passes the fence.
+/// Appends an entry to the log, and passes the fence. The fence runs one command, and a repeated `RPUSH`
+/// would append twice. So the log is a hash; a listpack keeps the order of insertion.
 async fn push(
     connection: &mut MultiplexedConnection,
     form: Form,
     append: &Append,
 ) -> Result<Written> {
-    let arguments = [&append.token.to_string(), "RPUSH", KEYS[1], &entry(append)];
+    let token = append.token.to_string();
+    let arguments = [&token, "HSETNX", KEYS[1], &append.value, &token];
     match form.call(connection, &KEYS, &arguments).await {
-        Ok(_length) => Ok(Written::Accepted),
+        Ok(_is_new) => Ok(Written::Accepted),
         Err(error) if is_stale(&error) => Ok(Written::Stale),
         Err(error) => Err(error.into()),
     }
 }
 
-fn entry(append: &Append) -> String {
-    format!("{} {}", append.token, append.value)
-}
-
 /// Returns the log of a server.
 async fn entries(server: &Server) -> Result<Vec<Entry>> {
-    let entries: Vec<String> = server.call(&["LRANGE", KEYS[1], "0", "-1"]).await?;
-    let entry = |entry: String| {
-        let (token, value) = entry.split_once(' ').context("a token and a value")?;
-        Ok(Entry {
-            token: token.parse()?,
-            value: value.to_owned(),
-        })
-    };
-    entries.into_iter().map(entry).collect()
+    let encoding: String = server.call(&["OBJECT", "ENCODING", KEYS[1]]).await?;
+    ensure!(encoding == "listpack", "{encoding} has no order");
+    let entries: Vec<(String, u64)> = server.call(&["HGETALL", KEYS[1]]).await?;
+    let entry = |(value, token)| Entry { token, value };
+    Ok(entries.into_iter().map(entry).collect())
 }
 
 /// A server, and the writers' form of the fence. Without one, they do not pass it.
@@ -126,13 +120,9 @@ impl Store for Fenced {
         if let Some(form) = self.form {
             return push(connection, form, append).await;
         }
-        call::<u64>(connection, &["RPUSH", KEYS[1], &entry(append)]).await?;
+        let token = append.token.to_string();
+        call::<bool>(connection, &["HSETNX", KEYS[1], &append.value, &token]).await?;
         Ok(Written::Accepted)
-    }
-
-    /// Redis would append a second time.
-    fn repeats(&self) -> bool {
-        false
     }
 
     async fn entries(&self) -> Result<Vec<Entry>> {

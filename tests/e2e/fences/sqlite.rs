@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection as _, query, query_as};
 use tokio::io::AsyncWriteExt as _;
 
-use super::random::run;
+use super::random::{run, run_with_violation};
 use super::server::{migrations, new_directory, output};
 use super::store::{Append, Store, Written};
 use super::story::{Story, stale_writer_is_refused};
@@ -18,18 +18,37 @@ use crate::history::Entry;
 const TABLES: &str = "
     PRAGMA journal_mode = WAL;
     CREATE TABLE entry (number INTEGER PRIMARY KEY, token INTEGER NOT NULL, value TEXT NOT NULL UNIQUE);
+    CREATE TABLE report (id INTEGER PRIMARY KEY, body TEXT NOT NULL);
+    INSERT INTO report VALUES (1, '');
     CREATE TABLE body (text TEXT NOT NULL);
     INSERT INTO body VALUES ('empty');";
 
-/// A database with the fence.
+/// The guard column of docs/fencing-sql.md.
+const COLUMN: &str = "ALTER TABLE report ADD COLUMN fencing_token bigint NOT NULL DEFAULT 1 \
+    CHECK (typeof(fencing_token) = 'integer');";
+
+/// How a writer passes the fence.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// The view `leasehold_fence`.
+    View,
+    /// The guard column of the row that is written.
+    Column,
+    /// Not at all.
+    None,
+}
+
+/// A database, and the writers' form of the fence.
 struct Fenced {
     file: PathBuf,
+    form: Form,
 }
 
 impl Fenced {
-    async fn create() -> Result<Self> {
+    async fn create(form: Form) -> Result<Self> {
         let fenced = Self {
             file: new_directory("sqlite")?.join("db"),
+            form,
         };
         let mut connection = fenced.open().await?;
         Migrator::new(migrations("sqlite"))
@@ -37,6 +56,7 @@ impl Fenced {
             .run(&mut connection)
             .await?;
         sqlx::raw_sql(TABLES).execute(&mut connection).await?;
+        sqlx::raw_sql(COLUMN).execute(&mut connection).await?;
         Ok(fenced)
     }
 
@@ -44,6 +64,33 @@ impl Fenced {
         let options = SqliteConnectOptions::new().filename(&self.file);
         let options = options.create_if_missing(true);
         Ok(SqliteConnection::connect_with(&options).await?)
+    }
+
+    /// Returns what a writer sends before its pause, and after it.
+    fn transaction(&self, append: &Append) -> (String, String) {
+        let (token, value) = (append.token, &append.value);
+        let insert = format!(
+            "INSERT INTO entry (token, value) VALUES ({token}, '{value}') \
+             ON CONFLICT (value) DO NOTHING; COMMIT;\n"
+        );
+        let (begin, end) = match self.form {
+            Form::View => {
+                let fence = format!("INSERT INTO leasehold_fence VALUES ('log', {token});\n");
+                (format!("BEGIN IMMEDIATE;\n{fence}"), insert)
+            }
+            Form::Column => {
+                let entry = format!("'{token}|{value}' || char(10)");
+                let update = format!(
+                    "UPDATE report SET fencing_token = {token},
+                        body = iif(instr(body, {entry}), body, body || {entry})
+                    WHERE id = 1 AND fencing_token <= {token};"
+                );
+                let stale = "SELECT 'no row was updated' WHERE changes() = 0;\n";
+                (format!("BEGIN;{update}{stale}"), "COMMIT;\n".to_owned())
+            }
+            Form::None => (String::new(), format!("BEGIN;{insert}")),
+        };
+        (format!(".timeout 60000\n{begin}"), end)
     }
 }
 
@@ -60,38 +107,31 @@ impl Store for Fenced {
         command.arg("-bail").arg(&self.file).kill_on_drop(true);
         command
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut sqlite = command.spawn()?;
         let mut input = sqlite.stdin.take().expect("the input must be a pipe");
-        let (token, value) = (append.token, &append.value);
-        let fence = format!(
-            ".timeout 60000\nBEGIN IMMEDIATE;\n\
-             INSERT INTO leasehold_fence VALUES ('log', {token});\n"
-        );
-        input.write_all(fence.as_bytes()).await?;
+        let (begin, end) = self.transaction(append);
+        input.write_all(begin.as_bytes()).await?;
         tokio::time::sleep(append.pause).await;
-        let write = format!(
-            "INSERT INTO entry (token, value) VALUES ({token}, '{value}') \
-             ON CONFLICT (value) DO NOTHING; COMMIT;\n"
-        );
         // A process that was refused reads no more: its error says why.
-        let _sent = input.write_all(write.as_bytes()).await;
+        let _sent = input.write_all(end.as_bytes()).await;
         drop(input);
         let ended = sqlite.wait_with_output().await?;
+        let printed = String::from_utf8_lossy(&ended.stdout);
         let error = String::from_utf8_lossy(&ended.stderr);
-        match (
-            ended.status.success(),
-            error.contains("stale fencing token"),
-        ) {
-            (true, _) => Ok(Written::Accepted),
-            (false, true) => Ok(Written::Stale),
-            (false, false) => bail!("{error}"),
+        if error.contains("stale fencing token") || printed.contains("no row was updated") {
+            return Ok(Written::Stale);
         }
+        ensure!(ended.status.success(), "{error}");
+        Ok(Written::Accepted)
     }
 
     async fn entries(&self) -> Result<Vec<Entry>> {
-        let select = "SELECT token, value FROM entry ORDER BY number";
+        let select = match self.form {
+            Form::Column => "SELECT body FROM report",
+            Form::View | Form::None => "SELECT token, value FROM entry ORDER BY number",
+        };
         let mut sqlite = Command::new("sqlite3");
         // A process that was just killed may still lock the file.
         sqlite.args(["-cmd", ".timeout 60000"]).arg(&self.file);
@@ -115,14 +155,64 @@ impl Store for Fenced {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the servers of `make fences`"]
 async fn no_older_token_passes_after_a_newer_one() -> Result<()> {
-    run(&Fenced::create().await?, 3).await?;
+    run(&Fenced::create(Form::View).await?, 3).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn guard_column_refuses_older_tokens() -> Result<()> {
+    run(&Fenced::create(Form::Column).await?, 1).await?;
+    Ok(())
+}
+
+/// The control: the same run without a fence has violations.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn run_without_fence_is_noticed() -> Result<()> {
+    run_with_violation(&Fenced::create(Form::None).await?, 0, "back to token").await
+}
+
+/// Text is larger than every number, so a text as the token would refuse all writers. With `<` each token writes once.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the servers of `make fences`"]
+async fn guard_column_accepts_no_text_and_no_older_token() -> Result<()> {
+    const REFUSED: Option<u64> = None;
+    let fenced = Fenced::create(Form::Column).await?;
+    let mut connection = fenced.open().await?;
+    for (operator, token, updated) in [
+        ("<=", "0", Some(0)),
+        ("<=", "1000", Some(1)),
+        ("<=", "1000", Some(1)),
+        ("<=", "999", Some(0)),
+        ("<=", "'text'", REFUSED),
+        ("<=", "1000.5", REFUSED),
+        ("<=", "1001", Some(1)),
+        ("<=", "1000", Some(0)),
+        ("<", "2000", Some(1)),
+        ("<", "2000", Some(0)),
+        ("<", "2001", Some(1)),
+    ] {
+        let update = format!(
+            "UPDATE report SET body = 'new', fencing_token = {token} \
+             WHERE id = 1 AND fencing_token {operator} {token}"
+        );
+        let outcome = query(AssertSqlSafe(update)).execute(&mut connection).await;
+        match outcome {
+            Ok(done) => assert_eq!(Some(done.rows_affected()), updated, "{operator} {token}"),
+            Err(error) => {
+                assert_eq!(updated, REFUSED, "{token}: {error}");
+                assert!(error.to_string().contains("CHECK"), "{token}: {error}");
+            }
+        }
+    }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the servers of `make fences`"]
 async fn wrong_values_and_stale_tokens_are_refused_in_each_form() -> Result<()> {
-    let fenced = Fenced::create().await?;
+    let fenced = Fenced::create(Form::View).await?;
     let mut connection = fenced.open().await?;
     let newest = "INSERT INTO leasehold_fence VALUES ('report', 2000)";
     query(newest).execute(&mut connection).await?;
@@ -155,7 +245,7 @@ async fn wrong_values_and_stale_tokens_are_refused_in_each_form() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the servers of `make fences`"]
 async fn stale_worker_cannot_write() -> Result<()> {
-    let fenced = Fenced::create().await?;
+    let fenced = Fenced::create(Form::View).await?;
     let file = fenced.file.display();
     let write = |fence: &str| {
         format!(

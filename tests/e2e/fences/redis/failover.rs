@@ -73,11 +73,6 @@ impl Store for Replicated {
         Ok(written)
     }
 
-    /// Redis would append a second time.
-    fn repeats(&self) -> bool {
-        false
-    }
-
     async fn entries(&self) -> Result<Vec<Entry>> {
         entries(&self.servers().primary).await
     }
@@ -99,7 +94,7 @@ impl Store for Replicated {
 }
 
 async fn length(server: &Server) -> Result<u64> {
-    server.call(&["LLEN", KEYS[1]]).await
+    server.call(&["HLEN", KEYS[1]]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

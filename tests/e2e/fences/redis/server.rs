@@ -112,6 +112,7 @@ fn command(directory: &Path, port: u16, arguments: &[String]) -> Command {
     command
         .args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
         .args(["--repl-diskless-sync-delay", "0"])
+        .args(["--hash-max-listpack-entries", "10000"])
         .args(["--port", &port.to_string(), "--unixsocket"])
         .arg(socket(directory))
         .arg("--dir")
