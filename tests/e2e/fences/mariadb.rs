@@ -26,7 +26,7 @@ const TABLES: &str = "
     CREATE TABLE report (
         id BIGINT PRIMARY KEY,
         entries LONGTEXT NOT NULL,
-        fencing_token BIGINT NOT NULL DEFAULT 0
+        fencing_token BIGINT NOT NULL DEFAULT 1
     );
     INSERT INTO report (id, entries) VALUES (1, '');
     CREATE TABLE body (text TEXT NOT NULL);

@@ -97,7 +97,11 @@ async fn append(client: &Client, url: &str, append: &Append) -> Result<Written> 
         .await?;
     match response.status() {
         StatusCode::OK => Ok(Written::Accepted),
-        StatusCode::PRECONDITION_FAILED => Ok(Written::Stale),
+        StatusCode::PRECONDITION_FAILED => {
+            let problem = response.text().await?;
+            ensure!(!problem.contains("unknown_token"), "{problem}");
+            Ok(Written::Stale)
+        }
         other => bail!("the outcome is unknown: {other}"),
     }
 }

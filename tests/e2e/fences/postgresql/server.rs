@@ -21,7 +21,7 @@ const TABLES: &str = "
     CREATE TABLE report (
         id bigint PRIMARY KEY,
         entries text[] NOT NULL DEFAULT '{}',
-        fencing_token bigint NOT NULL DEFAULT 0
+        fencing_token bigint NOT NULL DEFAULT 1
     );
     INSERT INTO report (id) VALUES (1);
     CREATE TABLE body (text text NOT NULL UNIQUE);
