@@ -25,6 +25,7 @@ mod server;
 mod tunnel;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +50,9 @@ pub use server::ConnectionLimits;
 const STREAM_WINDOW: u32 = 128 * 1024;
 /// No limit for all streams together: a few of them would use it up, and stop the others of their connection.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+
+/// After this time without data the system asks whether the other side of a connection still exists.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// What a fence is made of.
 pub struct Fence {

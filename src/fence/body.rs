@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Buf, Bytes, Frame, Incoming, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -39,9 +40,31 @@ pub(super) struct RequestBody {
     pass: Option<Arc<Pass>>,
 }
 
+/// A part of it. hyper keeps it until it is sent or the connection is closed, and newer tokens wait as long.
+pub(super) struct Part {
+    bytes: Bytes,
+    _pass: Option<Arc<Pass>>,
+}
+
+impl Buf for Part {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
 /// How far a request has arrived.
 pub(super) struct Progress {
     clock: Arc<dyn Clock>,
+    /// It uses memory as long as hyper has its body, also after its client has disconnected.
+    _permit: Option<Arc<OwnedSemaphorePermit>>,
     /// Of the last frame, in microseconds since boot.
     last: AtomicU64,
     /// Whether the next frame must come from the client.
@@ -52,9 +75,10 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, permit: Option<Arc<OwnedSemaphorePermit>>) -> Self {
         let progress = Self {
             clock,
+            _permit: permit,
             last: AtomicU64::new(0),
             waits_for_client: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
@@ -139,13 +163,13 @@ impl RequestBody {
 }
 
 impl Body for RequestBody {
-    type Data = Bytes;
+    type Data = Part;
     type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Part>, BodyError>>> {
         if let Some(pass) = &self.pass {
             pass.cut_without_lead();
         }
@@ -174,6 +198,10 @@ impl Body for RequestBody {
             self.progress.is_complete.store(true, Ordering::Relaxed);
         }
         self.check_end();
+        let frame = frame.map_data(|bytes| Part {
+            bytes,
+            _pass: self.pass.clone(),
+        });
         Poll::Ready(Some(Ok(frame)))
     }
 
@@ -306,3 +334,6 @@ impl Body for ResponseBody {
         running.map_or_else(SizeHint::default, |running| running.inner.size_hint())
     }
 }
+
+#[cfg(test)]
+mod tests;

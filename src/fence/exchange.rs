@@ -33,7 +33,7 @@ pub(super) struct Exchange {
     metrics: Arc<Metrics>,
     line: Line,
     log: AccessLog,
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Arc<OwnedSemaphorePermit>>,
     _activity: Option<Arc<Activity>>,
 }
 
@@ -61,7 +61,7 @@ impl Exchange {
         log: AccessLog,
         peer: SocketAddr,
         request: &Request<B>,
-        (permit, activity): (Option<OwnedSemaphorePermit>, Option<Arc<Activity>>),
+        (permit, activity): (Option<Arc<OwnedSemaphorePermit>>, Option<Arc<Activity>>),
     ) -> Self {
         metrics.running().inc();
         let line = Line {
@@ -81,7 +81,7 @@ impl Exchange {
             metrics,
             line,
             log,
-            _permit: permit,
+            permit,
             _activity: activity,
         }
     }
@@ -90,8 +90,10 @@ impl Exchange {
         self.line.guarded = Some((resource.clone(), token));
     }
 
-    pub(super) fn sending(&mut self) {
+    /// The service may receive it from now on. Returns what counts it as running, for what outlives the exchange.
+    pub(super) fn sending(&mut self) -> Option<Arc<OwnedSemaphorePermit>> {
         self.line.is_sent = true;
+        self.permit.clone()
     }
 
     pub(super) fn forwarded(&mut self, status: StatusCode, is_fenced: bool) {

@@ -11,14 +11,18 @@ use http::{Request, Response, StatusCode, Uri, Version, request};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tower::ServiceExt as _;
+use tower::util::MapResponse;
 
 use super::body::{Progress, RequestBody};
 use super::gate::Pass;
 use super::headers;
 use super::refusal::{Code, Refusal};
 use super::tunnel::Tunnel;
-use super::{CONNECTION_WINDOW, STREAM_WINDOW};
+use super::{CONNECTION_WINDOW, KEEP_ALIVE, STREAM_WINDOW};
 use crate::clock::Clock;
 
 /// The buffer of a connection to the service, including the head of a response. It fills if a client reads slowly.
@@ -47,8 +51,11 @@ pub struct Upstream {
 pub(super) struct Forwarder {
     clock: Arc<dyn Clock>,
     upstream: Upstream,
-    client: Client<HttpConnector, RequestBody>,
+    client: Client<Connector, RequestBody>,
 }
+
+type Connection = TokioIo<TcpStream>;
+type Connector = MapResponse<HttpConnector, fn(Connection) -> Connection>;
 
 /// A response of the service.
 pub(super) struct Forwarded {
@@ -63,6 +70,7 @@ impl Forwarder {
     pub(super) fn new(clock: Arc<dyn Clock>, upstream: Upstream) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
+        connector.set_keepalive(Some(KEEP_ALIVE));
         connector.set_connect_timeout(Some(upstream.connect_timeout));
         // hyper does not notice that a request was cut while the service does not read its body.
         #[cfg(target_os = "linux")]
@@ -76,7 +84,7 @@ impl Forwarder {
             .http2_initial_stream_window_size(STREAM_WINDOW)
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_max_send_buf_size(STREAM_WINDOW as usize)
-            .build(connector);
+            .build(connector.map_response(discard_unsent as fn(_) -> _));
         Self {
             clock,
             upstream,
@@ -109,6 +117,7 @@ impl Forwarder {
         host: Option<HeaderValue>,
         peer: SocketAddr,
         pass: Option<Arc<Pass>>,
+        permit: Option<Arc<OwnedSemaphorePermit>>,
     ) -> Result<Forwarded, Refusal> {
         let (mut head, body) = request.into_parts();
         let wants_tunnel = headers::asks_for_websocket(&head.headers);
@@ -122,7 +131,7 @@ impl Forwarder {
             headers::announce_chunks(&mut head.headers);
         }
         let target = self.target(&head);
-        let progress = Arc::new(Progress::new(self.clock.clone()));
+        let progress = Arc::new(Progress::new(self.clock.clone(), permit));
         let body = RequestBody::new(
             body,
             self.upstream.body_max_bytes,
@@ -216,6 +225,14 @@ impl Forwarder {
         );
         Refusal::new(Code::BodyTooLarge, detail)
     }
+}
+
+/// The kernel would continue to send what it has of a request after the connection was closed, or the process killed.
+fn discard_unsent(connection: Connection) -> Connection {
+    if let Err(error) = connection.inner().set_zero_linger() {
+        tracing::warn!(%error, "setting a socket option failed");
+    }
+    connection
 }
 
 fn cut() -> Refusal {

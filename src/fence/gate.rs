@@ -123,8 +123,8 @@ struct State {
 #[derive(Default)]
 struct Entry {
     guarded: Guarded,
-    /// When its largest token was recorded.
-    raised_at: Moment,
+    /// Since when the tokens of its running older requests are stale.
+    stale_since: Moment,
     /// Wakes those that wait for older requests.
     changed: Arc<Notify>,
     cuts: HashMap<Token, Cuts>,
@@ -267,8 +267,8 @@ impl Gate {
             Admission::Wait { until } => Ok(Next::Wait {
                 // Created before the lock is released, so that it misses no change.
                 changed: entry.changed.clone().notified_owned().boxed(),
-                // From the record, also if the client of the newer token has repeated its request since.
-                until: until.unwrap_or(entry.raised_at.after(self.0.limits.older_requests)),
+                // Also if the client of the newer token has repeated its request since.
+                until: until.unwrap_or(entry.stale_since.after(self.0.limits.older_requests)),
             }),
         }
     }
@@ -360,8 +360,10 @@ impl Gate {
         state.raising.remove(&(resource.clone(), token));
         if is_recorded {
             let entry = state.entries.entry(resource.clone()).or_default();
-            if entry.guarded.raise(token) {
-                entry.raised_at = now;
+            // The requests that some are waiting for already are not given more time.
+            let runs_older = entry.guarded.runs_older();
+            if entry.guarded.raise(token) && !runs_older {
+                entry.stale_since = now;
             }
             // A tunnel does not end by itself.
             for (_, cuts) in entry.cuts.iter().filter(|(older, _)| **older < token) {

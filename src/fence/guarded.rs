@@ -91,6 +91,12 @@ impl Guarded {
         is_largest
     }
 
+    /// Returns whether requests with smaller tokens are running.
+    pub(super) fn runs_older(&self) -> bool {
+        let mut older = self.under_way.range(..self.latest);
+        older.any(|(_, under_way)| under_way.running > 0)
+    }
+
     /// Records that a request was forwarded.
     pub(super) fn begin(&mut self, token: Token) {
         self.under_way.entry(token).or_default().running += 1;

@@ -77,7 +77,7 @@ impl Handler {
         request: Request<Incoming>,
         activity: Option<Arc<Activity>>,
     ) -> Result<Response<AnswerBody>, Infallible> {
-        let permit = self.running.clone().try_acquire_owned().ok();
+        let permit = self.running.clone().try_acquire_owned().ok().map(Arc::new);
         let has_room = permit.is_some();
         let mut exchange = Exchange::begin(
             self.metrics.clone(),
@@ -97,13 +97,14 @@ impl Handler {
             Ok(passed) => passed,
             Err(refusal) => return Ok(refused(exchange, &refusal)),
         };
-        exchange.sending();
+        let permit = exchange.sending();
         let Some(forwarder) = &self.forwarder else {
             exchange.forwarded(StatusCode::OK, pass.is_some());
             // The proxy that asked does not report when its request ends, so each counts as of unknown outcome.
             return Ok(Response::new(Either::Right(Full::default())));
         };
-        Ok(match forwarder.forward(request, host, peer, pass).await {
+        let forwarding = forwarder.forward(request, host, peer, pass, permit);
+        Ok(match forwarding.await {
             Ok(Forwarded {
                 response,
                 pass,

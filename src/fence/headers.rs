@@ -23,12 +23,6 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     UPGRADE,
 ];
 
-/// A service by CGI or WSGI cannot tell them from the headers that the fence compares.
-const ALIASES: [HeaderName; 2] = [
-    HeaderName::from_static("x_fencing_token"),
-    HeaderName::from_static("x_fencing_resource"),
-];
-
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -126,9 +120,7 @@ pub(super) fn prepare(
     }
     // The fence has sent 100 itself (RFC 9110, section 10.1.1).
     headers.remove(EXPECT);
-    for alias in &ALIASES {
-        headers.remove(alias);
-    }
+    remove_aliases(headers);
     join_cookies(headers);
     if accepts_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -174,6 +166,27 @@ pub(super) fn prepare_response(headers: &mut HeaderMap, is_tunnel: bool) {
     }
     // It would lead clients around the fence.
     headers.remove(ALT_SVC);
+}
+
+/// Returns whether a service by CGI or WSGI, which cannot tell underscores, takes a header for another one.
+pub(super) fn reads_as(name: &HeaderName, other: &HeaderName) -> bool {
+    let (name, other) = (name.as_str().bytes(), other.as_str().bytes());
+    name.len() == other.len()
+        && name
+            .zip(other)
+            .all(|(byte, own)| byte == own || (byte == b'_' && own == b'-'))
+}
+
+/// Removes what such a service could take for the headers that the fence compares.
+fn remove_aliases(headers: &mut HeaderMap) {
+    let is_alias = |name: &&HeaderName| {
+        let own = [TOKEN, RESOURCE];
+        !own.contains(name) && own.iter().any(|own| reads_as(name, own))
+    };
+    let aliases: Vec<_> = headers.keys().filter(is_alias).cloned().collect();
+    for alias in aliases {
+        headers.remove(alias);
+    }
 }
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::handler::Handler;
-use super::{CONNECTION_WINDOW, STREAM_WINDOW};
+use super::{CONNECTION_WINDOW, KEEP_ALIVE, STREAM_WINDOW};
 
 /// What an HTTP/2 connection begins with (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -29,8 +29,6 @@ const HEADERS_MAX_BYTES: u32 = 32 * 1024;
 const STREAMS_MAX: u32 = 128;
 /// An HTTP/2 client that does not answer a ping within this time is disconnected.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// After this time without data the system asks whether the client still exists.
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// The pause after a failed accept, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

@@ -211,17 +211,19 @@ impl Args {
 
     /// Returns the service, or `None` if another proxy forwards.
     pub(super) fn upstream(&self) -> Option<Upstream> {
+        let timeout = Duration::from_secs(self.upstream_timeout);
         Some(Upstream {
             authority: self.upstream.clone()?,
             is_http2: self.upstream_http2,
             connect_timeout: Duration::from_secs(5),
-            timeout: Duration::from_secs(self.upstream_timeout),
-            // The next leader waits for `--settle`, also if it was a partition that ended the lead of this one.
-            unacknowledged: Duration::from_secs(if self.leader {
-                self.upstream_timeout.min(self.settle)
+            timeout,
+            // The next leader waits for `--settle`, also if it was a partition that ended the lead of this one. The other
+            // half is for the service's work.
+            unacknowledged: if self.leader {
+                timeout.min(Duration::from_secs(self.settle) / 2)
             } else {
-                self.upstream_timeout
-            }),
+                timeout
+            },
             idle: Duration::from_secs(self.upstream_idle),
             body_max_bytes: self.max_body_bytes,
         })

@@ -284,6 +284,20 @@ async fn older_request_is_cut_although_no_newer_one_waits_long() {
     assert!(older.cut().is_cancelled());
 }
 
+/// Holders that give up before the older request is cut.
+#[tokio::test(start_paused = true)]
+async fn newer_leases_do_not_postpone_the_cut() {
+    let world = settled();
+    world.grant(5);
+    let older = world.pass(5).await.unwrap();
+    for token in [7, 9, 11, 13] {
+        world.grant(token);
+        let waited = tokio::time::timeout(Duration::from_secs(3), world.pass(token)).await;
+        assert!(waited.is_err());
+    }
+    assert!(older.cut().is_cancelled());
+}
+
 /// A lead until a moment.
 struct Until(Mutex<Moment>);
 

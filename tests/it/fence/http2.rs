@@ -86,6 +86,11 @@ struct Calls {
 impl Calls {
     /// Starts a fence in front of one.
     async fn behind_fence(flags: &[&str]) -> (Fence, Self) {
+        Self::with_streams(None, flags).await
+    }
+
+    /// The same with a limit of calls at once.
+    async fn with_streams(limit: Option<u32>, flags: &[&str]) -> (Fence, Self) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, calls) = mpsc::unbounded();
@@ -98,7 +103,8 @@ impl Calls {
                     sender.unbounded_send((request, respond)).unwrap();
                     response
                 });
-                let server = http2::Builder::new(TokioExecutor::new());
+                let mut server = http2::Builder::new(TokioExecutor::new());
+                server.max_concurrent_streams(limit);
                 tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
             }
         });
@@ -233,6 +239,23 @@ async fn cancelled_call_is_cancelled_at_the_service() {
     let (_request, respond) = calls.next().await;
     answer(respond, body().1);
     assert_eq!(response.await.unwrap().unwrap().status(), 200);
+}
+
+/// What waits for a stream of the service's connection is in memory, also after its client has disconnected.
+#[tokio::test]
+async fn abandoned_call_that_was_not_sent_yet_is_limited() {
+    let (fence, mut calls) = Calls::with_streams(Some(1), &["--max-requests=2"]).await;
+    let mut client = connect(&fence).await;
+    let _running = tokio::spawn(client.send_request(call(7, body().1)));
+    let (_request, _respond) = calls.next().await;
+    let mut abandoning = fence.connect().await;
+    abandoning.send(post(7, "")).await;
+    drop(abandoning);
+    assert_eq!(fence.event("request").await["code"], "abandoned");
+    let mut third = fence.connect().await;
+    third.send(post(7, "")).await;
+    let answer = third.answer().await;
+    assert_eq!(answer.status, 503, "{answer:?}");
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -242,6 +242,27 @@ async fn newer_token_cuts_an_endless_body_that_is_not_read() {
     }
 }
 
+/// The fence has read the whole body: it is in its buffers and those of the kernel, which could send it later.
+#[tokio::test]
+async fn service_never_receives_the_rest_of_a_cut_body() {
+    for length in [256, 1024, 2048, 4096].map(|kib| kib * 1024) {
+        let flags = ["--older-requests=1", "--upstream-timeout=2"];
+        let (fence, service) = Fence::before_service(&flags).await;
+        let mut client = fence.connect().await;
+        let head = format!("POST /w HTTP/1.1\r\n{FENCED}Content-Length: {length}\r\n\r\n");
+        client.send(head).await;
+        let (upstream, _head) = service.request().await;
+        let sending = tokio::spawn(async move {
+            let _closed_early = client.try_send("a".repeat(length)).await;
+            client
+        });
+        newer_passes(&fence, &service).await;
+        let received = upstream.rest().await.len();
+        assert!(received < length, "{length} bytes arrived after the cut");
+        sending.await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn newer_token_cuts_a_body_that_is_on_its_way() {
     let (fence, service) = Fence::before_service(&["--older-requests=0"]).await;
