@@ -26,6 +26,7 @@ request() {
 for _ in {1..50}; do
   read -r status etag < <(request)
   if [ "$status" = 200 ]; then
+    [ -n "$etag" ] || fail "the answer has no ETag, so no write could be conditional"
     newest=$(jq .token "$answer")
     condition="If-Match: $etag"
   elif grep -q '<Code>NoSuchKey</Code>' "$answer"; then

@@ -23,6 +23,8 @@ const ANNOTATION: &str = "leasehold.dev/fencing-token";
 const PAGE: &str = "https://github.com/leasehold/leasehold/blob/main/docs/fencing-kubernetes.md";
 /// How long an API server may take to enforce a new binding: after its start, up to 30 s.
 const ENFORCED_WITHIN: Duration = Duration::from_secs(35);
+/// Ten years, the maximum. Without the lock object, deletions of the guarded object pass.
+const RETAIN_SECONDS: u64 = 315_360_000;
 const POLL: Duration = Duration::from_millis(100);
 
 /// The arguments.
@@ -105,7 +107,7 @@ async fn read_lock(api: &Api, text: &str) -> Result<Value, Failure> {
     })?;
     Ok(json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "DistributedLock",
-        "metadata": {"name": object_name(&resource)}, "spec": {"resource": text},
+        "metadata": {"name": object_name(&resource)}, "spec": {"resource": text, "retainSeconds": RETAIN_SECONDS},
     }))
 }
 

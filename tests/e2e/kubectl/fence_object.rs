@@ -40,6 +40,9 @@ async fn object_fenced_by_command_refuses_stale_writer() -> Result<()> {
     let fenced = run(&namespace, &fence).await?;
     contains(&fenced.stderr, &["leasehold.dev/fencing-token"])?;
     contains(&fenced.ok()?, &["created", "configmap/settings labeled"])?;
+    let retained = "jsonpath={.items[*].spec.retainSeconds}";
+    let locks = ["get", "distributedlocks", "--output", retained];
+    contains(&namespace.kubectl(&locks).await?.ok()?, &["315360000"])?;
     let repeated = run(&namespace, &fence).await?.ok()?;
     ensure!(repeated.matches(" unchanged").count() == 4, "{repeated}");
     let unstamped = write(&namespace, "configmap/settings", 0).await?;

@@ -50,7 +50,11 @@ fn missing_lock_is_created() {
     );
     let (path, lock) = &cluster.stub.writes()[0];
     assert!(path.ends_with("/namespaces/shop/distributedlocks"));
-    assert_eq!(lock["spec"], json!({"resource": "team/settings"}));
+    // The most that the CRD allows: the deletion of the object needs a token as long as the lock exists.
+    assert_eq!(
+        lock["spec"],
+        json!({"resource": "team/settings", "retainSeconds": 315_360_000})
+    );
     cluster.golden(
         "fence-object-no-token",
         "fence-object cm second --lock team/settings",
