@@ -40,7 +40,7 @@ pub(super) struct RequestBody {
     pass: Option<Arc<Pass>>,
 }
 
-/// A part of it. hyper keeps it until it is sent or the connection is closed, and newer tokens wait as long.
+/// A part of the body. hyper keeps it until it is sent or the connection is closed. So long newer tokens wait.
 pub(super) struct Part {
     bytes: Bytes,
     _pass: Option<Arc<Pass>>,
@@ -63,7 +63,7 @@ impl Buf for Part {
 /// How far a request has arrived.
 pub(super) struct Progress {
     clock: Arc<dyn Clock>,
-    /// It uses memory as long as hyper has its body, also after its client has disconnected.
+    /// A request counts for `--max-requests` as long as hyper has its body, also after its client has disconnected.
     _permit: Option<Arc<OwnedSemaphorePermit>>,
     /// Of the last frame, in microseconds since boot.
     last: AtomicU64,

@@ -90,7 +90,7 @@ impl Exchange {
         self.line.guarded = Some((resource.clone(), token));
     }
 
-    /// The service may receive it from now on. Returns what counts it as running, for what outlives the exchange.
+    /// The service may receive it from now on. Returns its permit, for the body, which hyper may keep for longer.
     pub(super) fn sending(&mut self) -> Option<Arc<OwnedSemaphorePermit>> {
         self.line.is_sent = true;
         self.permit.clone()

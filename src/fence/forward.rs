@@ -70,6 +70,7 @@ impl Forwarder {
     pub(super) fn new(clock: Arc<dyn Clock>, upstream: Upstream) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
+        // A service that is gone does not end a response that has begun, or a WebSocket.
         connector.set_keepalive(Some(KEEP_ALIVE));
         connector.set_connect_timeout(Some(upstream.connect_timeout));
         // hyper does not notice that a request was cut while the service does not read its body.

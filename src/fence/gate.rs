@@ -360,7 +360,7 @@ impl Gate {
         state.raising.remove(&(resource.clone(), token));
         if is_recorded {
             let entry = state.entries.entry(resource.clone()).or_default();
-            // The requests that some are waiting for already are not given more time.
+            // Requests that callers already wait for get no more time.
             let runs_older = entry.guarded.runs_older();
             if entry.guarded.raise(token) && !runs_older {
                 entry.stale_since = now;

@@ -168,13 +168,14 @@ pub(super) fn prepare_response(headers: &mut HeaderMap, is_tunnel: bool) {
     headers.remove(ALT_SVC);
 }
 
-/// Returns whether a service by CGI or WSGI, which cannot tell underscores, takes a header for another one.
+/// Returns whether a service by CGI or WSGI may take a header for another one: many servers cannot tell `_` from `-`, and
+/// lighttpd no two characters that are neither letters nor digits.
 pub(super) fn reads_as(name: &HeaderName, other: &HeaderName) -> bool {
     let (name, other) = (name.as_str().bytes(), other.as_str().bytes());
     name.len() == other.len()
         && name
             .zip(other)
-            .all(|(byte, own)| byte == own || (byte == b'_' && own == b'-'))
+            .all(|(byte, own)| byte == own || (own == b'-' && !byte.is_ascii_alphanumeric()))
 }
 
 /// Removes what such a service could take for the headers that the fence compares.

@@ -313,6 +313,7 @@ mod tests {
             "x-http-method",
             "x_method_override",
             "x-http_method-override",
+            "x-http.method-override",
         ] {
             let lines = [(disguised, "DELETE")];
             assert_eq!(judge(&Method::GET, &lines), Err(Code::TokenRequired));

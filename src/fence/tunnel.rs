@@ -1,5 +1,5 @@
-//! WebSockets: after the service agreed, bytes pass until both sides have ended, or a newer token is recorded. A WebSocket counts as a
-//! running request.
+//! WebSockets: after the service agreed, bytes pass until both sides have ended, or a newer token is recorded. A
+//! WebSocket counts as a running request.
 
 use std::sync::Arc;
 
