@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use futures::stream;
 use leasehold::protocol::time::Moment;
 
-use crate::harness::{Cluster, Namespace, Relay, Requests, Sidecar, TakeOver, now};
+use crate::harness::{Cluster, Lease, Namespace, Relay, Requests, Sidecar, TakeOver, now};
 use crate::support::BINARY;
 
 const AGENTS: usize = 200;
@@ -85,13 +85,25 @@ async fn warm_up(namespace: &Namespace) -> Result<()> {
     agent.kill9()
 }
 
+/// Requests the lock as an app does: again, if the API server did not answer the sidecar in time, and nothing was
+/// acquired. Returns how long that took, too.
+async fn acquire(agent: &Sidecar) -> Result<(Lease, Duration)> {
+    let begin = now();
+    loop {
+        let answer = agent.wait_for("res", WAIT_SECONDS).await?.answer().await?;
+        let took = now().since(begin);
+        let is_busy = answer.code() == "store_unavailable" && took.as_secs() < WAIT_SECONDS;
+        match answer.retry_after.as_deref().filter(|_| is_busy) {
+            Some(pause) => tokio::time::sleep(Duration::from_secs(pause.parse()?)).await,
+            None => return Ok((answer.granted()?, took)),
+        }
+    }
+}
+
 async fn visit(agent: &Sidecar, guarded: &Guarded, begin: Moment) -> Result<Duration> {
     let at = begin.after(ASKED_WITHIN.mul_f64(fastrand::f64()));
     tokio::time::sleep(at.since(now())).await;
-    let waiting = agent.wait_for("res", WAIT_SECONDS).await?;
-    let answer = waiting.answer().await?;
-    let took = answer.took;
-    let lease = answer.granted()?;
+    let (lease, took) = acquire(agent).await?;
     guarded.visit(lease.token).await?;
     let released = agent.release(&lease.id).await?;
     // 202 says that the store has not confirmed it yet.
