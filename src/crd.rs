@@ -28,6 +28,8 @@ pub const INSTALL_COMMAND: &str = "leasehold crd | kubectl apply --server-side -
 
 /// The maximum length of a `reason` of an incident or a release request, in characters.
 pub const REASON_MAX: usize = 1024;
+/// The maximum duration in a spec: ten years.
+pub const SPEC_SECONDS_MAX: u64 = 315_360_000;
 
 /// Returns both definitions as one YAML stream, the lock's first. The result is always the same.
 ///

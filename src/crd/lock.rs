@@ -10,7 +10,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{REASON_MAX, rules};
+use super::{REASON_MAX, SPEC_SECONDS_MAX, rules};
 use crate::protocol::completed::{COMPLETED_MAX, COMPLETION_KEY_MAX_BYTES};
 use crate::protocol::ids::{
     METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES, RESOURCE_MAX_BYTES,
@@ -93,13 +93,13 @@ pub struct DistributedLockSpec {
     /// How many seconds a free and idle lock object is kept before the operator deletes it. Default:
     /// the operator's setting (--retain-seconds), and at least seven days if `status.completed` has keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 60, max = 315_360_000))]
+    #[schemars(range(min = 60, max = SPEC_SECONDS_MAX))]
     pub retain_seconds: Option<i32>,
 
     /// A lock that is held longer than this many seconds gets the condition `LongHeld`, an Event and
     /// a metric. Its holder is not affected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 315_360_000))]
+    #[schemars(range(min = 1, max = SPEC_SECONDS_MAX))]
     pub long_held_seconds: Option<i32>,
 
     /// Asks or forces the holder to release the lock. Only users with the verb `force-release` on

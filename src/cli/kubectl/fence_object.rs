@@ -10,7 +10,7 @@ use super::api::{Api, locks};
 use super::failure::Failure;
 use super::kinds::{self, Kind};
 use super::{lock_name, terminal};
-use crate::crd::{GROUP, VERSION};
+use crate::crd::{GROUP, SPEC_SECONDS_MAX, VERSION};
 use crate::k8s::names::{object_name, short_name};
 use crate::protocol::ids::Resource;
 use crate::protocol::token::LEASES_PER_GRANT;
@@ -23,8 +23,6 @@ const ANNOTATION: &str = "leasehold.dev/fencing-token";
 const PAGE: &str = "https://github.com/leasehold/leasehold/blob/main/docs/fencing-kubernetes.md";
 /// How long an API server may take to enforce a new binding: after its start, up to 30 s.
 const ENFORCED_WITHIN: Duration = Duration::from_secs(35);
-/// Ten years, the maximum. Without the lock object, deletions of the guarded object pass.
-const RETAIN_SECONDS: u64 = 315_360_000;
 const POLL: Duration = Duration::from_millis(100);
 
 /// The arguments.
@@ -105,9 +103,10 @@ async fn read_lock(api: &Api, text: &str) -> Result<Value, Failure> {
             escape(text)
         ))
     })?;
+    // Without the lock object, deletions of the guarded object pass.
     Ok(json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "DistributedLock",
-        "metadata": {"name": object_name(&resource)}, "spec": {"resource": text, "retainSeconds": RETAIN_SECONDS},
+        "metadata": {"name": object_name(&resource)}, "spec": {"resource": text, "retainSeconds": SPEC_SECONDS_MAX},
     }))
 }
 

@@ -11,12 +11,11 @@ use super::webhook;
 use crate::agent::Config;
 use crate::cli::flags::session_ttl;
 use crate::cli::{cluster, log, pod};
+use crate::crd::SPEC_SECONDS_MAX;
 use crate::operator::{BindSidecars, Rules};
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::MAX_BASE;
 
-/// The maximum duration in a lock's spec.
-const TEN_YEARS: u64 = 315_360_000;
 /// The default address of /healthz, /readyz and /metrics.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8080);
 
@@ -63,21 +62,21 @@ pub(in crate::cli) struct Args {
     /// process started, the time counts from the last change of a field of the lock.
     #[arg(
         long, env = "LEASEHOLD_RETAIN_SECONDS", value_name = "SECONDS", default_value_t = 86_400,
-        value_parser = RangedU64ValueParser::<u64>::new().range(60..=TEN_YEARS),
+        value_parser = RangedU64ValueParser::<u64>::new().range(60..=SPEC_SECONDS_MAX),
     )]
     retain_seconds: u64,
     /// For how many seconds the object of an ended session is kept if no lock names it; counted from
     /// when this process first observed its end.
     #[arg(
         long, env = "LEASEHOLD_KEEP_SESSIONS_SECONDS", value_name = "SECONDS", default_value_t = 600,
-        value_parser = RangedU64ValueParser::<u64>::new().range(10..=TEN_YEARS),
+        value_parser = RangedU64ValueParser::<u64>::new().range(10..=SPEC_SECONDS_MAX),
     )]
     keep_sessions_seconds: u64,
     /// After how many seconds a held lock is marked as long-held if it has no spec.longHeldSeconds.
     /// Locks of elections are marked only if they have it.
     #[arg(
         long, env = "LEASEHOLD_LONG_HELD_SECONDS", value_name = "SECONDS", default_value_t = 3_600,
-        value_parser = RangedU64ValueParser::<u64>::new().range(1..=TEN_YEARS),
+        value_parser = RangedU64ValueParser::<u64>::new().range(1..=SPEC_SECONDS_MAX),
     )]
     long_held_seconds: u64,
     /// Added to every fencing token. Must be the same in the whole installation, and never lowered.
