@@ -1,20 +1,25 @@
 //! The bodies of one exchange: they pass frame by frame, count as running until they end, and can be cut.
 
+mod received;
+
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use hyper::body::{Body, Buf, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Buf, Bytes, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::exchange::Exchange;
 use super::gate::Pass;
+use super::headers;
 use crate::clock::Clock;
 use crate::protocol::time::Moment;
+
+pub(super) use received::Received;
 
 /// Why a body ended early.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +27,9 @@ pub(super) enum BodyError {
     /// The other side.
     #[error(transparent)]
     Connection(#[from] hyper::Error),
+    /// The other side, in a way that hyper takes for its end.
+    #[error("the stream was reset")]
+    Reset,
     /// A newer token waited too long, or there is one.
     #[error("cut for a newer token")]
     Cut,
@@ -32,12 +40,14 @@ pub(super) enum BodyError {
 
 /// The body of a request, on its way to the service.
 pub(super) struct RequestBody {
-    inner: Incoming,
+    inner: Received,
     left: u64,
     progress: Arc<Progress>,
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Newer tokens wait as long as the service may receive more of it.
     pass: Option<Arc<Pass>>,
+    /// A request counts for `--max-requests` as long as hyper has its body, also after its client has disconnected.
+    _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// A part of the body. hyper keeps it until it is sent or the connection is closed. So long newer tokens wait.
@@ -63,8 +73,6 @@ impl Buf for Part {
 /// How far a request has arrived.
 pub(super) struct Progress {
     clock: Arc<dyn Clock>,
-    /// A request counts for `--max-requests` as long as hyper has its body, also after its client has disconnected.
-    _permit: Option<Arc<OwnedSemaphorePermit>>,
     /// Of the last frame, in microseconds since boot.
     last: AtomicU64,
     /// Whether the next frame must come from the client.
@@ -75,10 +83,9 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(clock: Arc<dyn Clock>, permit: Option<Arc<OwnedSemaphorePermit>>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         let progress = Self {
             clock,
-            _permit: permit,
             last: AtomicU64::new(0),
             waits_for_client: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
@@ -136,10 +143,11 @@ impl Progress {
 
 impl RequestBody {
     pub(super) fn new(
-        inner: Incoming,
+        inner: Received,
         limit: u64,
         progress: Arc<Progress>,
         pass: Option<Arc<Pass>>,
+        permit: Option<Arc<OwnedSemaphorePermit>>,
     ) -> Self {
         let body = Self {
             left: limit,
@@ -148,6 +156,7 @@ impl RequestBody {
                 .as_ref()
                 .map(|pass| Box::pin(pass.cut().clone().cancelled_owned())),
             pass,
+            _permit: permit,
             inner,
         };
         body.check_end();
@@ -184,9 +193,12 @@ impl Body for RequestBody {
             self.progress.is_complete.store(true, Ordering::Relaxed);
             return Poll::Ready(None);
         };
-        let frame = frame.inspect_err(|_error| {
+        let mut frame = frame.inspect_err(|_error| {
             self.progress.is_broken.store(true, Ordering::Relaxed);
         })?;
+        if let Some(trailers) = frame.trailers_mut() {
+            headers::prepare_trailers(trailers);
+        }
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         let Some(left) = self.left.checked_sub(length) else {
             self.progress.is_too_large.store(true, Ordering::Relaxed);
@@ -230,7 +242,7 @@ struct Slot {
 
 /// What a cut drops, although hyper keeps the body until the client reads.
 struct Running {
-    inner: Incoming,
+    inner: Received,
     pass: Option<Arc<Pass>>,
     request: Arc<Progress>,
 }
@@ -246,7 +258,7 @@ impl Running {
 
 impl ResponseBody {
     pub(super) fn new(
-        inner: Incoming,
+        inner: Received,
         exchange: Exchange,
         pass: Option<Arc<Pass>>,
         request: Arc<Progress>,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::thread;
 
 use async_trait::async_trait;
@@ -252,11 +252,14 @@ fn read(database: &Database) -> Result<(u64, Recorded), redb::Error> {
 
 /// Creates the directory, and locks it: two fences that start at once would both create the file.
 fn lock(directory: &Path) -> Result<File, redb::Error> {
-    let made = DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory);
-    made?;
+    let directory = absolute(directory)?;
+    let is_missing = |path: &&Path| !path.exists();
+    let missing: Vec<_> = directory.ancestors().take_while(is_missing).collect();
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(&directory)?;
+    for created in missing {
+        sync_directory(created.parent().unwrap_or(created))?;
+    }
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -285,8 +288,13 @@ fn create(directory: &Path) -> Result<(), redb::Error> {
     transaction.commit()?;
     database.close()?;
     fs::rename(&unfinished, directory.join(FILE))?;
-    File::open(directory)?.sync_all()?;
+    sync_directory(directory)?;
     Ok(())
+}
+
+/// Writes the names of its files to the disk.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 fn builder() -> redb::Builder {

@@ -1,13 +1,14 @@
 //! Exchanges one request that passed with the service.
 
 use std::future::pending;
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, Response, StatusCode, Uri, Version, request};
+use http::{Request, Response, StatusCode, Uri, request};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -17,7 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt as _;
 use tower::util::MapResponse;
 
-use super::body::{Progress, RequestBody};
+use super::body::{Progress, Received, RequestBody};
 use super::gate::Pass;
 use super::headers;
 use super::refusal::{Code, Refusal};
@@ -59,7 +60,7 @@ type Connector = MapResponse<HttpConnector, fn(Connection) -> Connection>;
 
 /// A response of the service.
 pub(super) struct Forwarded {
-    pub(super) response: Response<Incoming>,
+    pub(super) response: Response<Received>,
     pub(super) pass: Option<Arc<Pass>>,
     pub(super) progress: Arc<Progress>,
     /// If it changes to a WebSocket.
@@ -99,7 +100,7 @@ impl Forwarder {
     /// A [`Refusal`].
     pub(super) fn check(&self, request: &Request<Incoming>) -> Result<(), Refusal> {
         if request.body().size_hint().lower() > self.upstream.body_max_bytes {
-            return Err(self.too_large());
+            return Err(self.too_large(""));
         }
         if self.upstream.is_http2 && headers::asks_for_websocket(request.headers()) {
             let detail = "a WebSocket needs a service that speaks HTTP/1.1";
@@ -132,12 +133,13 @@ impl Forwarder {
             headers::announce_chunks(&mut head.headers);
         }
         let target = self.target(&head);
-        let progress = Arc::new(Progress::new(self.clock.clone(), permit));
+        let progress = Arc::new(Progress::new(self.clock.clone()));
         let body = RequestBody::new(
-            body,
+            Received::new(body, head.version),
             self.upstream.body_max_bytes,
             progress.clone(),
             pass.clone(),
+            permit,
         );
         let mut sent = Request::new(body);
         *sent.method_mut() = head.method;
@@ -154,10 +156,10 @@ impl Forwarder {
         let tunnel = is_tunnel
             .then(|| Tunnel::new(client, &mut response))
             .transpose()?;
-        *response.version_mut() = Version::default();
+        let version = mem::take(response.version_mut());
         headers::prepare_response(response.headers_mut(), is_tunnel);
         Ok(Forwarded {
-            response,
+            response: response.map(|body| Received::new(body, version)),
             pass,
             progress,
             tunnel,
@@ -196,7 +198,7 @@ impl Forwarder {
             return cut();
         }
         if progress.is_too_large() {
-            return self.too_large();
+            return self.too_large("; a part was sent, and the outcome is unknown");
         }
         if progress.is_broken() {
             let detail = "the body ended early or is invalid; the outcome is unknown";
@@ -219,9 +221,9 @@ impl Forwarder {
         Refusal::new(Code::ServiceTimeout, detail)
     }
 
-    fn too_large(&self) -> Refusal {
+    fn too_large(&self, outcome: &str) -> Refusal {
         let detail = format!(
-            "the body is longer than {} bytes; raise --max-body-bytes",
+            "the body is longer than {} bytes; raise --max-body-bytes{outcome}",
             self.upstream.body_max_bytes
         );
         Refusal::new(Code::BodyTooLarge, detail)

@@ -139,6 +139,8 @@ struct Cuts {
 
 /// The maximum number of new tokens that are verified and recorded at once.
 const RAISING_MAX: usize = 256;
+/// How long a request waits for that. The sidecar has a shorter limit of its own, and a disk may hang.
+const RAISING_WITHIN: Duration = Duration::from_secs(30);
 
 type Raising = Shared<BoxFuture<'static, Result<(), Refusal>>>;
 
@@ -200,7 +202,10 @@ impl Gate {
         loop {
             match self.next(resource, token)? {
                 Next::Pass(pass) => return Ok(pass),
-                Next::Raise(raising) => raising.await?,
+                Next::Raise(raising) => {
+                    let raised = tokio::time::timeout(RAISING_WITHIN, raising).await;
+                    raised.unwrap_or_else(|_elapsed| Err(hangs(token)))?;
+                }
                 Next::Wait { changed, until } => {
                     if !is_logged {
                         is_logged = true;
@@ -253,7 +258,12 @@ impl Gate {
             }),
             Admission::Forward => {
                 entry.guarded.begin(token);
-                let cuts = entry.cuts.entry(token).or_default().clone();
+                let cuts = entry.cuts.entry(token).or_default();
+                // The lead ended, and began again.
+                if cuts.requests.is_cancelled() {
+                    *cuts = Cuts::default();
+                }
+                let cuts = cuts.clone();
                 Ok(Next::Pass(Pass {
                     gate: self.clone(),
                     resource: resource.clone(),
@@ -295,8 +305,9 @@ impl Gate {
             let detail = "too many new tokens are being verified; try again";
             return Err(Refusal::new(Code::TooManyRequests, detail));
         }
-        let is_new = !state.entries.contains_key(resource);
-        if is_new && state.entries.len() + state.raising.len() >= self.0.limits.resources {
+        let is_new = |resource: &Resource| !state.entries.contains_key(resource);
+        let arriving = state.raising.keys().filter(|(other, _)| is_new(other));
+        if is_new(resource) && state.entries.len() + arriving.count() >= self.0.limits.resources {
             return Err(Refusal::new(
                 Code::TooManyResources,
                 format!(
@@ -342,15 +353,14 @@ impl Gate {
                 }
             }
         }
-        let timer = self.0.metrics.recording();
+        let began = self.now();
         let recorded = self.0.record.record(resource, token).await;
         if let Err(error) = recorded {
-            timer.stop_and_discard();
             tracing::error!(%resource, %error, "recording a token failed");
             let detail = format!("{token} cannot be recorded: {error}");
             return Err(Refusal::new(Code::StateUnavailable, detail));
         }
-        timer.observe_duration();
+        self.0.metrics.recorded(self.now().since(began));
         Ok(())
     }
 
@@ -437,6 +447,14 @@ impl Gate {
             tokio::time::sleep(rest).await;
         }
     }
+}
+
+fn hangs(token: Token) -> Refusal {
+    let detail = format!(
+        "{token} was not verified and recorded in {} s; nothing was sent",
+        RAISING_WITHIN.as_secs()
+    );
+    Refusal::new(Code::StateUnavailable, detail)
 }
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ impl Handler {
             return Ok((host, None));
         };
         exchange.guarded(&resource, token);
-        let timer = self.metrics.waiting();
+        let began = self.clock.now();
         let passing = self.gate.pass(&resource, token);
         let passed = if self.forwarder.is_some() {
             passing.await
@@ -148,11 +148,10 @@ impl Handler {
         };
         match passed {
             Ok(pass) => {
-                timer.observe_duration();
+                self.metrics.waited(self.clock.now().since(began));
                 Ok((host, Some(Arc::new(pass))))
             }
             Err(refusal) => {
-                timer.stop_and_discard();
                 if let (Some(reports), Code::StaleToken, Some(latest)) =
                     (&self.reports, refusal.code, refusal.latest)
                 {

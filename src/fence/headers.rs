@@ -10,7 +10,7 @@ use http::uri::Authority;
 use http::{Method, Request, Version};
 
 use super::refusal::{Code, Refusal};
-use super::rules::{RESOURCE, TOKEN};
+use super::rules::{self, RESOURCE, TOKEN};
 
 /// What belongs to one connection.
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -147,6 +147,16 @@ pub(super) fn prepare(
     append(headers, VIA, &format!("{via} leasehold-fence"));
 }
 
+/// Removes from the trailers of a request what the rules read as headers: a service may do so, too.
+pub(super) fn prepare_trailers(trailers: &mut HeaderMap) {
+    let read: Vec<_> = trailers
+        .keys()
+        .filter(|name| rules::is_judged(name))
+        .cloned()
+        .collect();
+    remove(trailers, &read);
+}
+
 /// Announces a body of unknown length to an HTTP/1.1 service. Without it hyper sends no body of a GET or HEAD.
 pub(super) fn announce_chunks(headers: &mut HeaderMap) {
     headers.insert(TRANSFER_ENCODING, CHUNKED);
@@ -185,8 +195,12 @@ fn remove_aliases(headers: &mut HeaderMap) {
         !own.contains(name) && own.iter().any(|own| reads_as(name, own))
     };
     let aliases: Vec<_> = headers.keys().filter(is_alias).cloned().collect();
-    for alias in aliases {
-        headers.remove(alias);
+    remove(headers, &aliases);
+}
+
+fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
+    for name in names {
+        headers.remove(name);
     }
 }
 
@@ -195,9 +209,8 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<_> = connection_options(headers)
         .filter(|name| *name != TOKEN && *name != RESOURCE && *name != HOST)
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
+    remove(headers, &named);
+    remove(headers, &HOP_BY_HOP);
 }
 
 fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {

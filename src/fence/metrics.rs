@@ -2,9 +2,10 @@
 //!
 //! Each counter is there from the start, at zero, for every value of its label.
 
+use std::time::Duration;
+
 use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, HistogramTimer, IntCounterVec, IntGauge, Opts,
-    Registry, TextEncoder,
+    Encoder as _, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
 
 use super::refusal::Code;
@@ -116,11 +117,11 @@ impl Metrics {
         self.resources.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn waiting(&self) -> HistogramTimer {
-        self.wait_seconds.start_timer()
+    pub(super) fn waited(&self, duration: Duration) {
+        self.wait_seconds.observe(duration.as_secs_f64());
     }
 
-    pub(super) fn recording(&self) -> HistogramTimer {
-        self.record_seconds.start_timer()
+    pub(super) fn recorded(&self, duration: Duration) {
+        self.record_seconds.observe(duration.as_secs_f64());
     }
 }

@@ -25,6 +25,12 @@ const OVERRIDES: [HeaderName; 3] = [
     HeaderName::from_static("x-method-override"),
 ];
 
+/// From them some frameworks take another path than the request's.
+const OTHER_PATHS: [HeaderName; 2] = [
+    HeaderName::from_static("x-original-url"),
+    HeaderName::from_static("x-rewrite-url"),
+];
+
 /// Where the name of the resource comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
@@ -79,9 +85,7 @@ impl Rules {
         if headers::asks_for_websocket(headers) && !self.has_open_websockets {
             return false;
         }
-        let overrides =
-            |name: &HeaderName| OVERRIDES.iter().any(|own| headers::reads_as(name, own));
-        self.open_methods.contains(method) && !headers.keys().any(overrides)
+        self.open_methods.contains(method) && !has_any(headers, &OVERRIDES)
     }
 
     fn resource(&self, uri: &Uri, headers: &HeaderMap) -> Result<Resource, Refusal> {
@@ -98,6 +102,10 @@ impl Rules {
                 });
             }
             Source::Fixed(resource) => resource.clone(),
+            Source::Paths(_) if has_any(headers, &OTHER_PATHS) => {
+                let detail = "X-Original-URL and X-Rewrite-URL name a second path; send the request without them";
+                return Err(Refusal::new(Code::InvalidRequest, detail));
+            }
             Source::Paths(rules) => by_path(rules, uri.path())?,
         };
         if let Some(other) = named.filter(|named| *named != own) {
@@ -108,6 +116,20 @@ impl Rules {
         }
         Ok(own)
     }
+}
+
+/// Returns whether a service may take a header for one of these.
+fn has_any(headers: &HeaderMap, others: &[HeaderName]) -> bool {
+    let mut names = headers.keys();
+    names.any(|name| others.iter().any(|other| headers::reads_as(name, other)))
+}
+
+/// Returns whether the rules read this header.
+pub(super) fn is_judged(name: &HeaderName) -> bool {
+    let is_read = |own: &HeaderName| headers::reads_as(name, own);
+    OVERRIDES.iter().any(is_read)
+        || OTHER_PATHS.iter().any(is_read)
+        || [TOKEN, RESOURCE].iter().any(is_read)
 }
 
 /// Reads the token.
@@ -172,17 +194,23 @@ fn by_path(rules: &Router<Template>, raw: &str) -> Result<Resource, Refusal> {
             "the path can be read in more than one way; send it without empty or dotted parts, ;, \\ and encoded / or %",
         ));
     }
-    let Ok(found) = rules.at(&path) else {
+    let resource = |path: &str| {
+        let found = rules.at(path).ok()?;
+        let parameter = |name: &str| found.params.get(name).unwrap_or_default().to_owned();
+        Some(found.value.fill(parameter))
+    };
+    let Some(found) = resource(&path) else {
         return Err(Refusal::new(
             Code::ResourceRequired,
             format!("no --resource-rule has a resource for {path}"),
         ));
     };
-    parsed(
-        &found
-            .value
-            .fill(|name| found.params.get(name).unwrap_or_default().to_owned()),
-    )
+    let without_slash = path.strip_suffix('/').and_then(resource);
+    if without_slash.is_some_and(|other| other != found) {
+        let detail = "many services read this path as the one without its last /, which is another resource; send that";
+        return Err(Refusal::new(Code::InvalidRequest, detail));
+    }
+    parsed(&found)
 }
 
 /// Returns whether each service understands a path in the same way.
@@ -404,9 +432,16 @@ mod tests {
             "/accounts;x/7",
             "/accounts/%00",
             "/accounts/%ff",
+            "/accounts/7/",
         ];
         for path in paths {
             assert_eq!(post(&rules, path, &[]), Err(Code::InvalidRequest), "{path}");
+        }
+        assert_eq!(post(&rules, "/others/7/", &[]), Ok("rest".to_owned()));
+        for other in ["x-original-url", "x_rewrite-url"] {
+            let lines = [(other, "/others")];
+            let judged = post(&rules, "/accounts/7", &lines);
+            assert_eq!(judged, Err(Code::InvalidRequest), "{other}");
         }
     }
 

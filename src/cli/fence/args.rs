@@ -217,9 +217,10 @@ impl Args {
             is_http2: self.upstream_http2,
             connect_timeout: Duration::from_secs(5),
             timeout,
-            // The next leader waits for `--settle`, also if it was a partition that ended the lead of this one. The other
-            // half is for the service's work.
-            unacknowledged: if self.leader {
+            // Where a cut does not discard what the kernel has, because a partition ended the lead or other requests share
+            // the connection, newer tokens wait for `--settle` only. A service that reads nothing for half of it loses the
+            // connection; the other half is for its work.
+            unacknowledged: if self.settle > 0 && (self.leader || self.upstream_http2) {
                 timeout.min(Duration::from_secs(self.settle) / 2)
             } else {
                 timeout
@@ -295,5 +296,35 @@ fn upstream(text: &str) -> Result<Authority, String> {
     match authority {
         Some(authority) if is_bare && uri.scheme() == Some(&Scheme::HTTP) => Ok(authority.clone()),
         _ => Err(WRITE.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn kernel_sends_for_half_of_settle_where_a_cut_discards_nothing() {
+        for (flags, seconds) in [
+            ("--state-dir=state", 60),
+            ("--state-dir=state --upstream-http2", 5),
+            ("--state-dir=state --upstream-http2 --settle=0", 60),
+            ("--state-dir=state --upstream-http2 --upstream-timeout=2", 2),
+            ("--leader --settle=60", 30),
+        ] {
+            let flags = ["fence", "--upstream=http://a:80"]
+                .into_iter()
+                .chain(flags.split(' '));
+            let upstream = Cli::parse_from(flags).args.upstream().unwrap();
+            assert_eq!(upstream.unacknowledged.as_secs(), seconds);
+        }
     }
 }

@@ -27,12 +27,16 @@ struct Disk {
     recorded: Mutex<HashMap<String, u64>>,
     writes: AtomicUsize,
     is_full: AtomicBool,
+    hangs: AtomicBool,
 }
 
 #[async_trait]
 impl Record for Disk {
     async fn record(&self, resource: &Resource, token: Token) -> Result<(), String> {
         tokio::time::sleep(Duration::from_millis(5)).await;
+        while self.hangs.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         if self.is_full.load(Ordering::Relaxed) {
             return Err("no space left".to_owned());
         }
@@ -244,6 +248,33 @@ async fn after_a_crash_all_wait_until_it_is_settled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn disk_that_hangs_holds_no_request_forever() {
+    let world = settled();
+    world.grant(5);
+    world.disk.hangs.store(true, Ordering::Relaxed);
+    for _ in 0..3 {
+        let refused = tokio::time::timeout(Duration::from_secs(60), world.pass(5)).await;
+        assert_eq!(refused.unwrap().unwrap_err(), Code::StateUnavailable);
+    }
+    world.disk.hangs.store(false, Ordering::Relaxed);
+    assert!(world.pass(5).await.is_ok());
+    // The requests did not queue writes.
+    assert_eq!(world.disk.writes.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn newer_tokens_of_known_resources_take_no_room() {
+    let world = settled();
+    world.grant(5);
+    drop(world.pass(5).await.unwrap());
+    world.grant(7);
+    let other = Resource::parse("other").unwrap();
+    let other = world.gate.pass(&other, Token::from_raw(7));
+    let (newer, other) = tokio::join!(world.pass(7), other);
+    assert!(newer.is_ok() && other.is_ok(), "{newer:?} {other:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn resources_are_independent_and_bounded() {
     let world = settled();
     world.grant(5);
@@ -331,6 +362,21 @@ async fn lead_that_ends_refuses_those_that_wait_and_cuts_the_others() {
     let (refused, (), ()) = tokio::join!(newer, cut, extend);
     assert_eq!(refused.unwrap_err(), Code::NotLeading);
     assert_eq!(world.pass(7).await.unwrap_err(), Code::NotLeading);
+}
+
+/// The agent did not answer for a while, and one of the requests before that is still there.
+#[tokio::test(start_paused = true)]
+async fn lead_that_begins_again_cuts_no_new_request() {
+    let start = Paused(start()).now();
+    let lead = Arc::new(Until(Mutex::new(start.after(Duration::from_secs(6)))));
+    let world = world_with(Recorded::default(), Some(lead.clone()));
+    world.grant(5);
+    let before = world.pass(5).await.unwrap();
+    before.until_cut(before.cut()).await;
+    *lead.0.lock().unwrap() = start.after(Duration::from_secs(20));
+    let pass = world.pass(5).await.unwrap();
+    assert!(!pass.cut().is_cancelled());
+    assert!(!pass.tunnel_cut().is_cancelled());
 }
 
 /// A lease that has ended when it is read the second time, and is extended just after.

@@ -78,6 +78,22 @@ async fn requests_are_counted_by_result_and_not_by_lock() {
 }
 
 #[tokio::test]
+async fn wait_is_measured_only_if_the_request_was_forwarded() {
+    let (fence, service) = Fence::before_service(&[ADMIN]).await;
+    let mut older = fence.connect().await;
+    older.send(post(7, "")).await;
+    let (_upstream, _head) = service.request().await;
+    let mut newer = fence.connect().await;
+    newer.send(post(8, "")).await;
+    fence.event("request waits for older requests").await;
+    drop(newer);
+    assert_eq!(fence.event("request").await["code"], "abandoned_unsent");
+    let metrics = get(&fence, "/metrics").await.body;
+    let expected = "\nleasehold_fence_wait_seconds_count 1\n";
+    assert!(metrics.contains(expected), "{metrics}");
+}
+
+#[tokio::test]
 async fn draining_fence_is_healthy_and_not_ready() {
     let (mut fence, service) = Fence::before_service(&[ADMIN, "--drain=86400"]).await;
     let mut client = fence.connect().await;

@@ -11,8 +11,12 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::outcomes::{newer_passes, unread};
+use super::raw::Service;
 use super::{Fence, post as write};
 use crate::dev::eventually;
+
+const AUTHORIZE: &str = "--authorize";
 
 /// What the agent answers about the lease.
 #[derive(Clone, Copy)]
@@ -67,7 +71,7 @@ async fn answer(State(lease): State<Arc<Mutex<Lease>>>) -> (StatusCode, Json<Val
 fn command(flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command
-        .args(["fence", "--leader", "--authorize", "--log-format=json"])
+        .args(["fence", "--leader", "--log-format=json"])
         .args(["--settle=1", "--listen=127.0.0.1:0", "--admin-listen=none"])
         .args(flags)
         .stdin(Stdio::null())
@@ -75,8 +79,8 @@ fn command(flags: &[&str]) -> Command {
     command
 }
 
-async fn leader(agent: &Agent) -> Fence {
-    let mut command = command(&[]);
+async fn leader(agent: &Agent, flags: &[&str]) -> Fence {
+    let mut command = command(flags);
     command
         .env("LEASEHOLD_URL", &agent.url)
         .env("LEASEHOLD_LEASE_ID", "one");
@@ -94,7 +98,7 @@ async fn asked(fence: &Fence) -> (u16, String) {
 #[tokio::test]
 async fn leader_ends_when_its_lease_is_over() {
     let agent = Agent::start(Lease::ValidForMs(4_000)).await;
-    let mut fence = leader(&agent).await;
+    let mut fence = leader(&agent, &[AUTHORIZE]).await;
     eventually(async || (asked(&fence).await.0 == 200).then_some(())).await;
     // Another lead may have had the newest token, so this one begins without any.
     let starting = fence.event("fence starting").await;
@@ -115,7 +119,7 @@ async fn leader_ends_when_its_lease_is_over() {
 #[tokio::test]
 async fn lease_that_cannot_be_read_ends_at_its_deadline() {
     let agent = Agent::start(Lease::ValidForMs(4_000)).await;
-    let fence = leader(&agent).await;
+    let fence = leader(&agent, &[AUTHORIZE]).await;
     agent.answers(Lease::NoAnswer);
     fence.event("reading the lease failed").await;
     let refused =
@@ -131,6 +135,18 @@ async fn lease_that_cannot_be_read_ends_at_its_deadline() {
     assert_eq!(client.answer().await.status, 200);
     agent.answers(Lease::ValidForMs(60_000));
     eventually(async || (asked(&fence).await.0 == 200).then_some(())).await;
+}
+
+/// The next leader waits only for `--settle`.
+#[tokio::test]
+async fn leader_stops_sending_to_a_service_that_does_not_read() {
+    let agent = Agent::start(Lease::ValidForMs(86_400_000)).await;
+    let service = Service::listen().await;
+    let upstream = format!("--upstream=http://{}", service.address());
+    let flags = ["--older-requests=0", "--upstream-timeout=86400", &upstream];
+    let fence = leader(&agent, &flags).await;
+    let (_client, _upstream) = unread(&fence, &service).await;
+    newer_passes(&fence, &service).await;
 }
 
 #[tokio::test]
@@ -151,7 +167,7 @@ async fn fence_without_the_lease_of_exec_does_not_start() {
         ),
     ];
     for (variables, expected) in variables {
-        let mut command = command(&[]);
+        let mut command = command(&[AUTHORIZE]);
         command
             .env_remove("LEASEHOLD_URL")
             .envs(variables.iter().copied());

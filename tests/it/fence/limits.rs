@@ -1,7 +1,11 @@
 //! What the fence does with clients and services that send too much, too slowly or nothing.
 
+use std::fs;
+use std::net::SocketAddr;
+
 use super::raw::{Answer, header};
 use super::{FENCED, Fence, post};
+use crate::dev::eventually;
 
 const EMPTY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -149,4 +153,31 @@ async fn connection_beyond_the_limit_waits_for_one_to_end() {
     upstream.head().await;
     upstream.send(EMPTY).await;
     assert_eq!(second.answer().await.status, 200);
+}
+
+/// A peer whose machine is gone closes nothing. The kernel finds out by keep-alive.
+#[tokio::test]
+async fn kernel_probes_idle_connections() {
+    const ESTABLISHED: &str = "01";
+    const KEEP_ALIVE: &str = "02:";
+    let (fence, service) = Fence::before_service(&[]).await;
+    let mut client = fence.connect().await;
+    client.send(post(7, "")).await;
+    let (_upstream, _head) = service.request().await;
+    let port = |address: SocketAddr| format!(":{:04X}", address.port());
+    let (own, of_service) = (port(fence.address), port(service.address()));
+    eventually(async || {
+        let connections = fs::read_to_string("/proc/net/tcp").unwrap();
+        let connections = connections.lines().map(str::split_whitespace);
+        let connections = connections.map(Iterator::collect::<Vec<_>>);
+        let connections = connections.filter(|fields| {
+            let is_of_fence = fields[1].ends_with(&own) || fields[2].ends_with(&of_service);
+            is_of_fence && fields[3] == ESTABLISHED
+        });
+        let timers: Vec<_> = connections.map(|fields| fields[5].to_owned()).collect();
+        assert_eq!(timers.len(), 2, "{timers:?}");
+        let are_probed = timers.iter().all(|timer| timer.starts_with(KEEP_ALIVE));
+        are_probed.then_some(())
+    })
+    .await;
 }

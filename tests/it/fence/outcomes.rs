@@ -3,9 +3,13 @@
 //! `FOREVER` is longer than a test waits: what passes with it did not wait. The times are measured from before the cause,
 //! so they cannot be too short on a slow machine.
 
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::clock::{Clock as _, SystemClock};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::raw::{Raw, Service};
 use super::{FENCED, Fence, post};
@@ -24,8 +28,36 @@ async fn older(fence: &Fence, service: &Service) -> (Raw, Raw) {
     (client, upstream)
 }
 
+/// Starts a request with token 7, whose body the service does not read, and waits until nothing moves any more. Dropping
+/// the first aborts it.
+pub(super) async fn unread(fence: &Fence, service: &Service) -> (AbortOnDropHandle<()>, Raw) {
+    let mut client = fence.connect().await;
+    let chunked = "Transfer-Encoding: chunked\r\n\r\n";
+    client
+        .send(format!("POST /w HTTP/1.1\r\n{FENCED}{chunked}"))
+        .await;
+    let (upstream, _head) = service.request().await;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = sent.clone();
+    let sending = tokio::spawn(async move {
+        let chunk = format!("2000\r\n{}\r\n", "a".repeat(0x2000));
+        while client.try_send(&chunk).await.is_ok() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        pending::<()>().await;
+    });
+    let (mut before, mut unchanged) = (0, 0);
+    while before == 0 || unchanged < 3 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = sent.load(Ordering::Relaxed);
+        unchanged = if now == before { unchanged + 1 } else { 0 };
+        before = now;
+    }
+    (AbortOnDropHandle::new(sending), upstream)
+}
+
 /// Sends a request with token 8, and waits until it reaches the service.
-async fn newer_passes(fence: &Fence, service: &Service) {
+pub(super) async fn newer_passes(fence: &Fence, service: &Service) {
     let mut client = fence.connect().await;
     client.send(post(8, "")).await;
     let (mut upstream, head) = service.request().await;
@@ -261,6 +293,24 @@ async fn service_never_receives_the_rest_of_a_cut_body() {
         assert!(received < length, "{length} bytes arrived after the cut");
         sending.await.unwrap();
     }
+}
+
+/// hyper is in the middle of sending a part when the cut comes, and continues once the service reads.
+#[tokio::test]
+async fn newer_token_waits_while_a_service_may_read_on() {
+    let flags = ["--older-requests=0", "--upstream-timeout=86400", SETTLES];
+    let (fence, service) = Fence::settled(&flags).await;
+    let (_client, upstream) = unread(&fence, &service).await;
+    let mut newer = fence.connect().await;
+    newer.send(post(8, "")).await;
+    fence.event("cutting older requests").await;
+    let before = SystemClock.now();
+    upstream.rest().await;
+    let (mut upstream, head) = service.request().await;
+    assert!(SystemClock.now().since(before) >= SETTLE);
+    assert!(head.contains("x-fencing-token: 8"), "{head}");
+    upstream.send(EMPTY).await;
+    assert_eq!(newer.answer().await.status, 200);
 }
 
 #[tokio::test]

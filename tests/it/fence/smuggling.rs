@@ -52,8 +52,9 @@ struct Case {
     data: String,
     #[serde(default)]
     trailers: Vec<String>,
+    /// The code of a reset after the data, for HTTP/2.
     #[serde(default)]
-    reset: bool,
+    reset: Option<u32>,
     /// Headers that the service must not receive.
     #[serde(default)]
     absent: Vec<String>,
@@ -185,18 +186,18 @@ async fn has_answer(client: &mut Raw, sent: &str) -> bool {
 async fn send_http2(fence: &Fence, case: &Case) -> Option<String> {
     let mut frames = Frames::connect(fence).await;
     let mut parts = vec![frames::headers(1, &case.headers, case.data.is_empty())];
-    let ends = case.trailers.is_empty() && !case.reset;
+    let ends = case.trailers.is_empty() && case.reset.is_none();
     if !case.data.is_empty() {
         parts.push(frames::data(1, &case.data, ends));
     }
     if !case.trailers.is_empty() {
         parts.push(frames::headers(1, &case.trailers, true));
     }
-    if case.reset {
-        parts.push(frames::reset(1));
+    if let Some(code) = case.reset {
+        parts.push(frames::reset(1, code));
     }
     frames.send(&parts.concat()).await;
-    if !case.reset && frames.until_end(1).await == Stop::Connection {
+    if case.reset.is_none() && frames.until_end(1).await == Stop::Connection {
         return None;
     }
     let next = ["GET", "http", "/next", "example.test"];

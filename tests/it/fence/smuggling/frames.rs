@@ -54,8 +54,8 @@ pub(super) fn data(stream: u8, text: &str, is_end: bool) -> Vec<u8> {
 }
 
 /// Cancels a stream.
-pub(super) fn reset(stream: u8) -> Vec<u8> {
-    frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
+pub(super) fn reset(stream: u8, code: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &code.to_be_bytes())
 }
 
 impl Frames {

@@ -13,10 +13,11 @@ use crate::fence::raw::{Raw, Service};
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) target: String,
-    headers: Vec<(String, String)>,
+    headers: Vec<Field>,
     pub(super) body: String,
 }
 
+type Field = (String, String);
 type Recorded = (Vec<Request>, Vec<String>);
 
 /// The service. Dropping it ends it.
@@ -96,7 +97,14 @@ async fn read(connection: &mut Raw) -> Result<Option<Request>, String> {
             let length = length.ok_or_else(|| format!("Content-Length in {head:?}"))?;
             connection.exactly(length).await.map(text)
         }
-        ((None, _), (Some(coding), None)) if coding == "chunked" => chunks(connection).await?,
+        ((None, _), (Some(coding), None)) if coding == "chunked" => {
+            let read = chunks(connection).await?;
+            // Some services read trailers as headers.
+            read.map(|(body, trailers)| {
+                request.headers.extend(trailers);
+                body
+            })
+        }
         _ => return Err(format!("the framing of {head:?}")),
     };
     Ok(body.map(|body| {
@@ -118,14 +126,7 @@ fn parse(head: &str) -> Result<Request, String> {
         ..Request::default()
     };
     for line in &lines[1..] {
-        let (name, value) = line.split_once(':').ok_or_else(|| format!("{line:?}"))?;
-        let is_token =
-            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        if name.is_empty() || !name.bytes().all(is_token) {
-            return Err(format!("the name in {line:?}"));
-        }
-        let field = (name.to_ascii_lowercase(), value.trim().to_owned());
-        request.headers.push(field);
+        request.headers.push(field(line)?);
     }
     let hop_by_hop = [
         "connection",
@@ -154,8 +155,17 @@ fn parse(head: &str) -> Result<Request, String> {
     Ok(request)
 }
 
+fn field(line: &str) -> Result<Field, String> {
+    let (name, value) = line.split_once(':').ok_or_else(|| format!("{line:?}"))?;
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_token) {
+        return Err(format!("the name in {line:?}"));
+    }
+    Ok((name.to_ascii_lowercase(), value.trim().to_owned()))
+}
+
 /// Reads a body in chunks, and its trailers.
-async fn chunks(connection: &mut Raw) -> Result<Option<String>, String> {
+async fn chunks(connection: &mut Raw) -> Result<Option<(String, Vec<Field>)>, String> {
     let mut body = Vec::new();
     loop {
         let Some(size) = connection.find("\r\n").await else {
@@ -176,11 +186,12 @@ async fn chunks(connection: &mut Raw) -> Result<Option<String>, String> {
         }
         body.extend_from_slice(&chunk[..size]);
     }
+    let mut trailers = Vec::new();
     loop {
         match connection.find("\r\n").await.as_deref() {
             None => return Ok(None),
-            Some("\r\n") => return Ok(Some(text(body))),
-            Some(_trailer) => {}
+            Some("\r\n") => return Ok(Some((text(body), trailers))),
+            Some(trailer) => trailers.push(field(trailer)?),
         }
     }
 }
@@ -190,9 +201,10 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 impl Request {
-    /// Returns the values of a header, joined by commas.
+    /// Returns the value of a header, or the empty text if it is repeated.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(found, _)| found == name);
-        values.next().map(|(_, value)| value.as_str())
+        let (_, value) = values.next()?;
+        Some(values.next().map_or(value, |_repeated| ""))
     }
 }
