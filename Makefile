@@ -143,6 +143,11 @@ migrations: need-go ## The migrations of the fences, by golang-migrate, Flyway a
 	scripts/need.sh clients
 	tests/fences/migrations.sh "$(TARGET)/fences"
 
+.PHONY: galera
+galera: ## The fence of MariaDB with two primaries, one of which lags (by hand)
+	scripts/need.sh galera
+	tests/fences/galera.sh
+
 .PHONY: comparison
 comparison: need-cargo controlplane bench-peers porcupine ## Compares client-go's leader election with ours under the same late answers: when did two lead?
 	cargo test --locked --test comparison

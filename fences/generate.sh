@@ -2,6 +2,7 @@
 # Rewrites what is generated from the .up.sql and .down.sql of each database: flyway/V….sql and alembic/….py. They are in
 # directories of their own, because sqlx rejects a version that begins with V.
 set -euo pipefail
+shopt -s inherit_errexit
 cd "$(dirname "$0")"
 
 version=20261128000000
@@ -15,11 +16,15 @@ python_list() {
     !inside { printf "    \"\"\"\n"; inside = 1 }
     { ends = /^[^ ]/ && sub(/;( --.*)?$/, ""); print }
     ends { print "\"\"\","; inside = 0 }
+    END { if (inside) { print FILENAME ": the last statement has no end" > "/dev/stderr"; exit 1 } }
   ' "$2"
   echo "]"
 }
 
 alembic() {
+  local up down
+  up=$(python_list UP "$1/${version}_leasehold_fence.up.sql")
+  down=$(python_list DOWN "$1/${version}_leasehold_fence.down.sql")
   cat <<PYTHON
 """The fence of Leasehold. Set down_revision to your newest revision.
 
@@ -33,9 +38,9 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-$(python_list UP "$1/${version}_leasehold_fence.up.sql")
+$up
 
-$(python_list DOWN "$1/${version}_leasehold_fence.down.sql")
+$down
 
 
 def upgrade() -> None:

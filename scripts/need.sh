@@ -11,6 +11,7 @@
 #   scripts/need.sh clients    what `make clients` needs besides Rust and Go
 #   scripts/need.sh page       what `make page` needs
 #   scripts/need.sh fences     what `make fences` needs: the stores that fences are tried on
+#   scripts/need.sh galera     what `make galera` needs
 #   scripts/need.sh bench-fences   what `make bench-fences` needs
 set -euo pipefail
 
@@ -30,6 +31,7 @@ needs() {
       echo 'pg_ctlcluster=postgresql mariadbd=mariadb-server redis-server=redis-server sqlite3=sqlite3' \
         'python3=python3-venv setpriv=util-linux curl=curl jq=jq nginx=nginx-light'
       ;;
+    galera) echo 'mariadbd=mariadb-server /usr/lib/galera/libgalera_smm.so=galera-4 rsync=rsync setpriv=util-linux python3=python3' ;;
     bench-fences)
       echo 'pg_ctlcluster=postgresql setpriv=util-linux curl=curl nginx=nginx-light haproxy=haproxy wrk=wrk'
       ;;
@@ -40,7 +42,7 @@ needs() {
         '/usr/include/seccomp.h=libseccomp-dev'
       ;;
     *)
-      echo "usage: need.sh plugin|image|release|node|fault|e2e|clients|page|fences|bench-fences" >&2
+      echo "usage: need.sh plugin|image|release|node|fault|e2e|clients|page|fences|galera|bench-fences" >&2
       return 1
       ;;
   esac

@@ -16,6 +16,8 @@ CREATE TABLE leasehold_fences (
     -- Bytes: a collation would treat different resources as equal.
     resource VARBINARY(512) NOT NULL PRIMARY KEY CHECK (resource <> ''),
     token BIGINT NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991),
+    -- Changes with each pass: the nodes of Galera compare changed rows only.
+    passes BIGINT UNSIGNED NOT NULL DEFAULT 1,
     -- Never has a value: the constraint is how one statement refuses a stale token.
     refused BIGINT NULL,
     CONSTRAINT stale_fencing_token CHECK (refused IS NULL)
@@ -26,8 +28,8 @@ CREATE PROCEDURE leasehold_fence(IN locked LONGTEXT CHARACTER SET utf8mb4, IN gi
 MODIFIES SQL DATA SQL SECURITY DEFINER
 -- A session can turn constraints off.
 SET STATEMENT check_constraint_checks = 1 FOR
-INSERT INTO leasehold_fences (resource, token) VALUES (locked, given)
-ON DUPLICATE KEY UPDATE refused = IF(VALUES(token) < token, 1, NULL), token = GREATEST(token, VALUES(token))
+INSERT INTO leasehold_fences (resource, token) VALUES (locked, IF(given REGEXP '^[1-9][0-9]{0,15}$', given, 0))
+ON DUPLICATE KEY UPDATE refused = IF(VALUES(token) < token, 1, NULL), token = GREATEST(token, VALUES(token)), passes = passes + 1
 """,
 ]
 

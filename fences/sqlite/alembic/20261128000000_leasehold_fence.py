@@ -27,6 +27,8 @@ BEGIN
     SELECT RAISE(ABORT, 'not a fencing token, or no resource')
     WHERE ifnull(NEW.resource, '') = '' OR NEW.token IS NULL
        OR CAST(CAST(NEW.token AS INTEGER) AS TEXT) IS NOT CAST(NEW.token AS TEXT)
+       -- Drivers of JavaScript send each number as REAL.
+      AND (typeof(NEW.token) <> 'real' OR NEW.token <> CAST(NEW.token AS INTEGER))
        OR CAST(NEW.token AS INTEGER) NOT BETWEEN 1 AND 9007199254740991;
     SELECT RAISE(ABORT, 'stale fencing token')
     WHERE EXISTS (SELECT 1 FROM leasehold_fences WHERE resource = NEW.resource AND token > NEW.token);

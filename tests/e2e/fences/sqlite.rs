@@ -214,8 +214,13 @@ async fn guard_column_accepts_no_text_and_no_older_token() -> Result<()> {
 async fn wrong_values_and_stale_tokens_are_refused_in_each_form() -> Result<()> {
     let fenced = Fenced::create(Form::View).await?;
     let mut connection = fenced.open().await?;
-    let newest = "INSERT INTO leasehold_fence VALUES ('report', 2000)";
-    query(newest).execute(&mut connection).await?;
+    // Drivers of JavaScript send each number as REAL.
+    for newest in ["1000.0", "2000", "2000.0", "'2000'"] {
+        let newest = format!("INSERT INTO leasehold_fence VALUES ('report', {newest})");
+        query(AssertSqlSafe(newest))
+            .execute(&mut connection)
+            .await?;
+    }
     // Each form of INSERT treats the errors of constraints differently.
     for insert in ["INSERT", "INSERT OR IGNORE", "INSERT OR REPLACE", "REPLACE"] {
         for values in [
@@ -224,6 +229,8 @@ async fn wrong_values_and_stale_tokens_are_refused_in_each_form() -> Result<()> 
             "'report', -1",
             "'report', 9007199254740992",
             "'report', 2000.5",
+            "'report', 1999.0",
+            "'report', 9e15 + 1e14",
             "'report', '2e3'",
             "'report', ''",
             "'report', NULL",
