@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -218,14 +219,16 @@ const (
 	collection
 )
 
+// ofNamespace finds the path below a namespace. The last one: a proxy may have the API server below a namespace of its own.
+var ofNamespace = regexp.MustCompile(`^(?:.*/)?(?:api|apis/[^/]+)/[^/]+/namespaces/(.+)$`)
+
 // target says what a write is for: an object of a namespace, several, or something else.
 func target(request *http.Request) kind {
-	// The last one: a proxy may have the API server below a namespace of its own.
-	start := strings.LastIndex(request.URL.Path, "/namespaces/")
-	if start < 0 {
+	found := ofNamespace.FindStringSubmatch(request.URL.Path)
+	if found == nil {
 		return other
 	}
-	path := request.URL.Path[start+len("/namespaces/"):]
+	path := found[1]
 	// The namespace, the plural, the name and the subresource.
 	switch parts := len(strings.Split(strings.Trim(path, "/"), "/")); {
 	case request.Method == http.MethodPost && parts == 2:

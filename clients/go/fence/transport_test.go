@@ -105,6 +105,10 @@ func TestWritesCarryTheToken(t *testing.T) {
 		{"PATCH", settings, "application/json-patch+json", `[{"op":"remove","path":"/x"}]`, `[{"op":"remove","path":"/x"},` + jsonPatch + `]`},
 		{"PATCH", settings, "application/json-patch+json; charset=utf-8", `[]`, `[` + jsonPatch + `]`},
 		{"PUT", "/api/v1/namespaces/vc/services/https:vc:443/proxy" + settings, "application/json", `{}`, `{"metadata":{` + annotation + `}}`},
+		{"PATCH", "/apis/example.com/stable/namespaces/team/widgets/w", "application/merge-patch+json", `{}`, `{"metadata":{` + annotation + `}}`},
+		// A kind and a namespace with the name namespaces.
+		{"PATCH", "/apis/servicebus.azure.com/v1api20211101/namespaces/team/namespaces/bus", "application/merge-patch+json", `{}`, `{"metadata":{` + annotation + `}}`},
+		{"PUT", "/api/v1/namespaces/namespaces/configmaps/settings", "application/json", `{}`, `{"metadata":{` + annotation + `}}`},
 		// These carry no annotation of the object.
 		{"PUT", settings + "/status", "application/json", `{"status":{}}`, `{"status":{}}`},
 		{"PATCH", "/api/v1/nodes/n", "application/merge-patch+json", `{}`, `{}`},

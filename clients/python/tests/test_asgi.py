@@ -152,7 +152,9 @@ REDIS = Exception("STALETOKEN stale fencing token 5 for {report}:fence: the newe
 def test_refusal_of_fence_is_answered(error: Exception, text: str) -> None:
     wrapped = RuntimeError(f"cannot save: {error}")
     wrapped.__cause__ = error
-    for raised in (error, wrapped):
+    in_handler = RuntimeError("cannot save")
+    in_handler.__context__ = error
+    for raised in (error, wrapped, in_handler):
         detail = assert_answered(call(FencingTokens(App(raised)), "PUT", b"5"), 412, "stale_token")
         assert detail.endswith(f": {text}")
 
@@ -165,6 +167,9 @@ def test_app_that_answers_itself_has_the_same_answer() -> None:
 DUPLICATE = SqlError("23505", "Key (name)=(stale fencing token) already exists.")
 WRAPPED = RuntimeError(str(DUPLICATE))
 WRAPPED.__cause__ = DUPLICATE
+HIDDEN = RuntimeError("not found")
+HIDDEN.__context__ = POSTGRESQL
+HIDDEN.__suppress_context__ = True
 CIRCULAR = RuntimeError("circular")
 CIRCULAR.__cause__ = RuntimeError("cause")
 CIRCULAR.__cause__.__cause__ = CIRCULAR
@@ -177,6 +182,7 @@ CIRCULAR.__cause__.__cause__ = CIRCULAR
         SqlError("LH002", "call leasehold.fence('stale fencing token', token) first"),
         DUPLICATE,
         WRAPPED,
+        HIDDEN,
         CIRCULAR,
         sqlite_error(0),
         RuntimeError("UNIQUE constraint failed\n[parameters: ('stale fencing token',)]"),

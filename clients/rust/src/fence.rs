@@ -220,11 +220,16 @@ fn deletable(parts: &Parts, body: &[u8]) -> Result<Value, Unsent> {
 }
 
 fn target(parts: &Parts) -> Target {
-    let Some((_, path)) = parts.uri.path().split_once("/namespaces/") else {
+    let path: Vec<_> = parts.uri.path().trim_matches('/').split('/').collect();
+    // The last one: a proxy may have the API server below a namespace of its own.
+    let is_root = |at: &usize| {
+        path[*at] == "namespaces" && matches!(path[..*at], [.., "api", _] | [.., "apis", _, _])
+    };
+    let Some(root) = (0..path.len() - 1).rfind(is_root) else {
         return Target::Other;
     };
     // The namespace, the plural, the name and the subresource.
-    let number = path.trim_matches('/').split('/').count();
+    let number = path.len() - root - 1;
     match (&parts.method, number) {
         (&Method::DELETE, 2) => Target::Collection,
         (&Method::POST, 2) | (&Method::PUT | &Method::PATCH | &Method::DELETE, 3) => Target::Object,

@@ -119,6 +119,24 @@ async fn writes_carry_the_token() {
 }
 
 #[tokio::test]
+async fn object_is_found_in_each_path() {
+    for path in [
+        "/apis/example.com/stable/namespaces/team/widgets/w",
+        "/api/v1/namespaces/api/configmaps/namespaces",
+        "/apis/servicebus.azure.com/v1api20211101/namespaces/team/namespaces/bus",
+        "/api/v1/namespaces/namespaces/configmaps/settings",
+        "/api/v1/namespaces/vc/services/https:vc:443/proxy/api/v1/namespaces/team/configmaps/settings",
+    ] {
+        let api = api(&[]);
+        send(&api, Some(7), ("PUT", path, "application/json"), "{}")
+            .await
+            .unwrap();
+        let sent = api.sent.lock().unwrap();
+        assert!(sent[0].2.contains(ANNOTATION), "{path}: {}", sent[0].2);
+    }
+}
+
+#[tokio::test]
 async fn unsafe_writes_are_not_sent() {
     let api = api(&[]);
     for (token, method, path, body, is_expected) in [

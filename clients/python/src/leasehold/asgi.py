@@ -106,13 +106,13 @@ def refusal(error: BaseException) -> str | None:
     """Returns the text with which a fence of Leasehold refused a stale token, or None.
 
     It knows the fences of PostgreSQL, MariaDB, SQLite and Redis with any driver, also as the cause
-    of another error.
+    or the context of another error.
     """
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
         chain.append(link)
-        link = link.__cause__
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     for link in chain:
         # psycopg 3 and asyncpg; psycopg 2.
         state = getattr(link, "sqlstate", None) or getattr(link, "pgcode", None)
