@@ -117,7 +117,8 @@ async fn waiters_validity_counts_from_its_request() {
         "{left:?}: more than half a TTL"
     );
     assert!(
-        left < Duration::from_millis(14_250),
+        // Equal if the session was renewed in the same moment.
+        left <= Duration::from_millis(14_250),
         "{left:?}: within the session's own deadline"
     );
     assert!(lease.renew_after > waited);
