@@ -46,6 +46,9 @@ pub(super) struct RequestBody {
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Newer tokens wait as long as the service may receive more of it.
     pass: Option<Arc<Pass>>,
+    /// What HTTP/2 sends before the end of a request without a body. It stays in hyper until the head before it is sent:
+    /// that may be long after the request was cut, if the service has as many streams as it accepts.
+    end: Option<Part>,
     /// A request counts for `--max-requests` as long as hyper has its body, also after its client has disconnected.
     _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -148,13 +151,19 @@ impl RequestBody {
         progress: Arc<Progress>,
         pass: Option<Arc<Pass>>,
         permit: Option<Arc<OwnedSemaphorePermit>>,
+        to_http2: bool,
     ) -> Self {
+        let held = pass.clone().filter(|_| to_http2 && inner.is_end_stream());
         let body = Self {
             left: limit,
             progress,
             cut: pass
                 .as_ref()
                 .map(|pass| Box::pin(pass.cut().clone().cancelled_owned())),
+            end: held.map(|pass| Part {
+                bytes: Bytes::new(),
+                _pass: Some(pass),
+            }),
             pass,
             _permit: permit,
             inner,
@@ -179,6 +188,9 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Part>, BodyError>>> {
+        if let Some(end) = self.end.take() {
+            return Poll::Ready(Some(Ok(Frame::data(end))));
+        }
         if let Some(pass) = &self.pass {
             pass.cut_without_lead();
         }
@@ -218,7 +230,7 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.end.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

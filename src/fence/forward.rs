@@ -140,6 +140,7 @@ impl Forwarder {
             progress.clone(),
             pass.clone(),
             permit,
+            self.upstream.is_http2,
         );
         let mut sent = Request::new(body);
         *sent.method_mut() = head.method;

@@ -5,6 +5,7 @@ mod access_log;
 mod admin;
 mod authorize;
 mod flags;
+mod frames;
 mod http2;
 mod leader;
 mod limits;

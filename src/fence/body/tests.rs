@@ -89,6 +89,7 @@ async fn newer_token_waits_for_a_part_that_is_not_sent() {
         progress,
         Some(Arc::new(older)),
         None,
+        false,
     );
     let part = body
         .frame()

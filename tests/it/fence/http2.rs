@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::frames::{self, Frames};
 use super::raw::header;
 use super::{Fence, post};
 
@@ -256,6 +257,53 @@ async fn abandoned_call_that_was_not_sent_yet_is_limited() {
     third.send(post(7, "")).await;
     let answer = third.answer().await;
     assert_eq!(answer.status, 503, "{answer:?}");
+}
+
+/// hyper takes more requests than the service accepts streams. It keeps the head of one that is cancelled, and sends it
+/// when a stream ends, while newer requests may have another connection.
+#[tokio::test]
+async fn newer_token_waits_for_a_head_that_is_not_sent() {
+    let flags = ["--upstream-idle=1", "--older-requests=0"];
+    let (fence, mut calls) = Calls::with_streams(Some(3), &flags).await;
+    let mut client = fence.connect().await;
+    client.send(post(7, "")).await;
+    let (_request, respond) = calls.next().await;
+    answer(respond, body().1);
+    client.head().await;
+    let mut frames = Frames::connect(&fence).await;
+    let fields = |method: &str| {
+        let fields = [
+            &format!(":method={method}"),
+            ":scheme=http",
+            ":path=/w",
+            ":authority=a",
+        ];
+        fields.map(str::to_owned).to_vec()
+    };
+    let mut older = fields("DELETE");
+    older.extend(["x-fencing-token=7", "x-fencing-resource=r"].map(str::to_owned));
+    let [first, second, third] =
+        [1, 3, 5].map(|stream| frames::headers(stream, &fields("GET"), true));
+    let older = frames::headers(7, &older, true);
+    frames.send(&[first, second, third, older].concat()).await;
+    let (_first, respond) = calls.next().await;
+    let _open = [calls.next().await, calls.next().await];
+    frames.send(&frames::reset(7, frames::CANCEL)).await;
+    assert_eq!(fence.event("request").await["code"], "abandoned");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut newer = fence.connect().await;
+    newer.send(post(8, "")).await;
+    let early = timeout(Duration::from_secs(2), calls.next()).await;
+    assert!(early.is_err(), "{early:?}");
+    answer(respond, body().1);
+    loop {
+        let (request, respond) = calls.next().await;
+        if request.headers()["x-fencing-token"] == "8" {
+            answer(respond, body().1);
+            break;
+        }
+    }
+    assert!(newer.head().await.starts_with("HTTP/1.1 200"));
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,14 +5,13 @@
 //! connection serves a next request correctly, or is closed. `POST /smuggled` has no token: if the fence reads it as a
 //! request, it refuses it, so the service receives it only past the fence.
 
-mod frames;
 mod recorder;
 
 use serde::Deserialize;
 
+use super::frames::{self, Frames, Stop};
 use super::raw::Raw;
 use super::{FENCED, Fence};
-use frames::{Frames, Stop};
 use recorder::{Recorder, Request};
 
 const HTTP1: &str = include_str!("smuggling/http1.json");

@@ -1,7 +1,7 @@
 //! Frames of HTTP/2 as bytes, because a client library sends no malformed request.
 
-use crate::fence::Fence;
-use crate::fence::raw::Raw;
+use super::Fence;
+use super::raw::Raw;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -11,6 +11,9 @@ const GOAWAY: u8 = 7;
 
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
+
+/// The code of a reset.
+pub(super) const CANCEL: u32 = 8;
 
 /// A connection.
 pub(super) struct Frames(Raw);
