@@ -2,12 +2,14 @@
 
 mod received;
 
+use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use http::HeaderMap;
 use hyper::body::{Body, Buf, Bytes, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -46,9 +48,11 @@ pub(super) struct RequestBody {
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Newer tokens wait as long as the service may receive more of it.
     pass: Option<Arc<Pass>>,
-    /// What HTTP/2 sends before the end of a request without a body. It stays in hyper until the head before it is sent:
-    /// that may be long after the request was cut, if the service has as many streams as it accepts.
-    end: Option<Part>,
+    /// With HTTP/2, what hyper gets of a body without data. It stays there until the head before it is sent: that may be
+    /// long after the request was cut, if the service has as many streams as it accepts.
+    empty: Option<Part>,
+    /// What comes after it.
+    trailers: Option<HeaderMap>,
     /// A request counts for `--max-requests` as long as hyper has its body, also after its client has disconnected.
     _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -151,25 +155,34 @@ impl RequestBody {
         progress: Arc<Progress>,
         pass: Option<Arc<Pass>>,
         permit: Option<Arc<OwnedSemaphorePermit>>,
-        to_http2: bool,
+        holds_head: bool,
     ) -> Self {
-        let held = pass.clone().filter(|_| to_http2 && inner.is_end_stream());
-        let body = Self {
+        let mut body = Self {
             left: limit,
             progress,
             cut: pass
                 .as_ref()
                 .map(|pass| Box::pin(pass.cut().clone().cancelled_owned())),
-            end: held.map(|pass| Part {
-                bytes: Bytes::new(),
-                _pass: Some(pass),
-            }),
+            empty: None,
+            trailers: None,
             pass,
             _permit: permit,
             inner,
         };
+        body.empty = holds_head.then(|| body.part(Bytes::new()));
         body.check_end();
         body
+    }
+
+    fn part(&self, bytes: Bytes) -> Part {
+        Part {
+            bytes,
+            _pass: self.pass.clone(),
+        }
+    }
+
+    fn take_empty(&mut self) -> Option<Result<Frame<Part>, BodyError>> {
+        self.empty.take().map(|empty| Ok(Frame::data(empty)))
     }
 
     /// hyper does not ask again after the last byte of a body of known length.
@@ -188,8 +201,11 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Part>, BodyError>>> {
-        if let Some(end) = self.end.take() {
-            return Poll::Ready(Some(Ok(Frame::data(end))));
+        if let Some(trailers) = self.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        if self.progress.is_complete() {
+            return Poll::Ready(self.take_empty());
         }
         if let Some(pass) = &self.pass {
             pass.cut_without_lead();
@@ -203,14 +219,11 @@ impl Body for RequestBody {
         self.progress.note(polled.is_pending());
         let Some(frame) = ready!(polled) else {
             self.progress.is_complete.store(true, Ordering::Relaxed);
-            return Poll::Ready(None);
+            return Poll::Ready(self.take_empty());
         };
         let mut frame = frame.inspect_err(|_error| {
             self.progress.is_broken.store(true, Ordering::Relaxed);
         })?;
-        if let Some(trailers) = frame.trailers_mut() {
-            headers::prepare_trailers(trailers);
-        }
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         let Some(left) = self.left.checked_sub(length) else {
             self.progress.is_too_large.store(true, Ordering::Relaxed);
@@ -218,19 +231,22 @@ impl Body for RequestBody {
         };
         self.left = left;
         // Trailers are the last frame, after which hyper does not ask again.
-        if frame.is_trailers() {
+        if let Some(trailers) = frame.trailers_mut() {
             self.progress.is_complete.store(true, Ordering::Relaxed);
+            headers::prepare_trailers(trailers);
+            if let Some(empty) = self.take_empty() {
+                self.trailers = Some(mem::take(trailers));
+                return Poll::Ready(Some(empty));
+            }
         }
         self.check_end();
-        let frame = frame.map_data(|bytes| Part {
-            bytes,
-            _pass: self.pass.clone(),
-        });
+        self.empty = None;
+        let frame = frame.map_data(|bytes| self.part(bytes));
         Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.end.is_none() && self.inner.is_end_stream()
+        self.empty.is_none() && self.trailers.is_none() && self.progress.is_complete()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{HOST, HeaderValue};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, StatusCode, Uri, request};
 use hyper::body::{Body as _, Incoming};
@@ -132,6 +132,11 @@ impl Forwarder {
         if !self.upstream.is_http2 && !body.is_end_stream() && body.size_hint().exact().is_none() {
             headers::announce_chunks(&mut head.headers);
         }
+        let holds_head = self.upstream.is_http2 && pass.is_some();
+        if holds_head && body.is_end_stream() {
+            // The stream does not end with its head.
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+        }
         let target = self.target(&head);
         let progress = Arc::new(Progress::new(self.clock.clone()));
         let body = RequestBody::new(
@@ -140,7 +145,7 @@ impl Forwarder {
             progress.clone(),
             pass.clone(),
             permit,
-            self.upstream.is_http2,
+            holds_head,
         );
         let mut sent = Request::new(body);
         *sent.method_mut() = head.method;

@@ -69,9 +69,8 @@ async fn body_whose_stream_is_reset_without_error_is_not_whole() {
     }
 }
 
-/// hyper drops the body with its last part, and may send that part later.
-#[tokio::test]
-async fn newer_token_waits_for_a_part_that_is_not_sent() {
+/// A gate, and the body of a request that passed it.
+async fn passed(bytes: &str, holds_head: bool) -> (Gate, RequestBody) {
     let limits = Limits {
         older_requests: Duration::ZERO,
         settle: Duration::ZERO,
@@ -80,32 +79,59 @@ async fn newer_token_waits_for_a_part_that_is_not_sent() {
     let (clock, metrics) = (Arc::new(SystemClock), Arc::new(Metrics::new().unwrap()));
     let (none, record) = (Recorded::default(), Arc::new(InMemory));
     let gate = Gate::new(none, record, None, None, clock.clone(), limits, metrics);
-    let resource = Resource::parse("r").unwrap();
-    let older = gate.pass(&resource, Token::from_raw(5)).await.unwrap();
-    let progress = Arc::new(Progress::new(clock));
-    let mut body = RequestBody::new(
-        received(HTTP1.as_bytes(), Version::HTTP_11).await,
-        u64::MAX,
-        progress,
-        Some(Arc::new(older)),
-        None,
-        false,
-    );
-    let part = body
-        .frame()
-        .await
-        .unwrap()
-        .unwrap()
-        .into_data()
-        .ok()
-        .unwrap();
-    drop(body);
+    let pass = gate.pass(&resource(), Token::from_raw(5)).await.unwrap();
+    let inner = received(bytes.as_bytes(), Version::HTTP_11).await;
+    let (progress, pass) = (Arc::new(Progress::new(clock)), Some(Arc::new(pass)));
+    let body = RequestBody::new(inner, u64::MAX, progress, pass, None, holds_head);
+    (gate, body)
+}
+
+fn resource() -> Resource {
+    Resource::parse("r").unwrap()
+}
+
+async fn assert_newer_waits_for(part: Part, gate: &Gate) {
+    let resource = resource();
     let mut newer = Box::pin(gate.pass(&resource, Token::from_raw(7)));
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert!(newer.as_mut().now_or_never().is_none());
     }
-    assert_eq!(part.chunk(), b"hello");
     drop(part);
     newer.await.unwrap();
+}
+
+/// hyper drops the body with its last part, and may send that part later.
+#[tokio::test]
+async fn newer_token_waits_for_a_part_that_is_not_sent() {
+    let (gate, mut body) = passed(HTTP1, false).await;
+    let part = body.frame().await.unwrap().unwrap().into_data();
+    let part = part.ok().unwrap();
+    assert!(body.is_end_stream());
+    drop(body);
+    assert_eq!(part.chunk(), b"hello");
+    assert_newer_waits_for(part, &gate).await;
+}
+
+/// HTTP/2 may send the head before it long after the request was cut.
+#[tokio::test]
+async fn body_without_data_has_an_empty_part() {
+    const CHUNKED: &str = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n";
+    for (bytes, has_trailers) in [
+        ("DELETE / HTTP/1.1\r\nhost: a\r\n\r\n".to_owned(), false),
+        (format!("{CHUNKED}\r\n"), false),
+        (format!("{CHUNKED}x-sum: 1\r\n\r\n"), true),
+    ] {
+        let (gate, mut body) = passed(&bytes, true).await;
+        assert!(!body.is_end_stream());
+        let part = body.frame().await.unwrap().unwrap().into_data();
+        let part = part.ok().unwrap();
+        assert!(!part.has_remaining());
+        assert_eq!(body.is_end_stream(), !has_trailers);
+        if has_trailers {
+            assert!(body.frame().await.unwrap().unwrap().is_trailers());
+        }
+        drop(body);
+        assert_newer_waits_for(part, &gate).await;
+    }
 }

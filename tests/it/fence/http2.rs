@@ -263,7 +263,7 @@ async fn abandoned_call_that_was_not_sent_yet_is_limited() {
 /// when a stream ends, while newer requests may have another connection.
 #[tokio::test]
 async fn newer_token_waits_for_a_head_that_is_not_sent() {
-    let flags = ["--upstream-idle=1", "--older-requests=0"];
+    let flags = ["--upstream-idle=3", "--older-requests=0"];
     let (fence, mut calls) = Calls::with_streams(Some(3), &flags).await;
     let mut client = fence.connect().await;
     client.send(post(7, "")).await;
@@ -290,15 +290,20 @@ async fn newer_token_waits_for_a_head_that_is_not_sent() {
     let _open = [calls.next().await, calls.next().await];
     frames.send(&frames::reset(7, frames::CANCEL)).await;
     assert_eq!(fence.event("request").await["code"], "abandoned");
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     let mut newer = fence.connect().await;
-    newer.send(post(8, "")).await;
+    let newest = "X-Fencing-Token: 8\r\nX-Fencing-Resource: r";
+    newer
+        .send(format!("DELETE /w HTTP/1.1\r\nHost: a\r\n{newest}\r\n\r\n"))
+        .await;
     let early = timeout(Duration::from_secs(2), calls.next()).await;
     assert!(early.is_err(), "{early:?}");
     answer(respond, body().1);
     loop {
         let (request, respond) = calls.next().await;
         if request.headers()["x-fencing-token"] == "8" {
+            // Its head does not end the stream.
+            assert_eq!(request.headers()["content-length"], "0");
             answer(respond, body().1);
             break;
         }
